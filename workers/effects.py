@@ -92,9 +92,11 @@ async def intend(claim: Claim, step: Intend) -> None:
         # The earlier reject is forgotten with its effect; it must still count if this intention is withdrawn.
         seen = replace(claim.call.seen, rejected=True, rejected_by_rule_only=False)
         claim.call = replace(claim.call, seen=seen)
+    before = claim.call.effect(kind)
     effect = replace(
-        _emptied(claim.call.effect(kind)),
+        _emptied(before),
         state=EffectState.INTENDED,
+        failed=_failure(before),
         person_id=step.person_id,
         validation_type=step.validation_type,
         operator=step.operator,
@@ -187,9 +189,26 @@ def _emptied(effect: Effect) -> Effect:
     return replace(Effect(), **{name: getattr(effect, name) for name in _KEPT})
 
 
+def _failure(effect: Effect) -> str | None:
+    """Return why the last request failed for good, if a person still has to learn of it when later words are withdrawn.
+
+    A request that was lost, and that a person had asked for, needs nobody then.
+    """
+    if effect.resolved or effect.retry_at is not None:
+        return None
+    is_lost = effect.state is EffectState.ABSENT and effect.operator is None
+    return REQUEST_LOST if is_lost else effect.refusal if effect.state is EffectState.REFUSED else None
+
+
 def withdraw(claim: Claim, step: Withdraw) -> None:
     """Withdraw an intention. Nothing was sent."""
-    claim.set_effect(step.kind, _emptied(claim.call.effect(step.kind)))
+    effect = claim.call.effect(step.kind)
+    emptied, failed = _emptied(effect), effect.failed
+    if failed == REQUEST_LOST:
+        emptied = replace(emptied, state=EffectState.ABSENT)
+    elif failed is not None:
+        emptied = replace(emptied, state=EffectState.REFUSED, refusal=failed)
+    claim.set_effect(step.kind, emptied)
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 

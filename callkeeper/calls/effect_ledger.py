@@ -63,6 +63,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     """When it may be sent again after a 401, a 429 or a refusal, once it is absent. None: it may not."""
     refusal: str | None = None
     """The service's words, without personal data, if it refused the last request; or why none was sent."""
+    failed: str | None = None
+    """Why the request before this intention failed for good. If the intention is withdrawn, that stands again."""
     person_stood: bool = False
     """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
     was_shown: bool = False

@@ -5,12 +5,14 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT, REQUEST_LOST
+from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT, REFUSED_BY_SERVICE, REQUEST_LOST
 from callkeeper.calls.notes import Distrusted, Resolved, Withdrawn
 from callkeeper.calls.outcomes_of_trails import outcomes
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import DEMO, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_rejected_meanwhile import Wire
 from tests.sandbox_fixtures import Asgi
 
 
@@ -64,4 +66,45 @@ async def test_word_that_was_taken_back_needs_nobody(sandbox_asgi: Asgi, redis: 
     what = "verified" if operation == "enroll" else "distrusted"
     await rig.note(call, Withdrawn(what=what, operator="bob", said_at=rig.clock.now, wish="w1"))
     await rig.run(300)
+    assert await rig.queries.attention() == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "why"), [(None, NOT_CARRIED_OUT), (Action.REFUSED, REFUSED_BY_SERVICE)], ids=["lost", "refused"]
+)
+async def test_reject_of_a_rule_that_failed_needs_a_person_although_one_asked_again_and_took_that_back(
+    sandbox_asgi: Asgi, redis: Redis, action: Action | None, why: str
+) -> None:
+    """The rule still wants it, and nothing of the second intention was sent. Whoever has seen the failure closes it once."""
+    stage = sandbox_asgi
+    wire = Wire(stage.transport if action else Loses(stage.transport, "reject-voice"))
+    rig = Rig(stage, redis, DEMO, transport=wire)
+    if action is not None:
+        stage.sandbox.faults.add(Fault(target="reject_voice", action=action))
+    script = Happening(Kind.MISMATCH, 5), Happening(Kind.HIGH_RISK, 6), Happening(Kind.END, 900)
+    call = await rig.begin_call(*script, run_s=150)
+    [listed] = (await rig.queries.attention()).values()
+    assert listed.startswith(f"reject {why}")
+    sent = (await rig.record(call)).ledger.reject
+
+    async def take_back() -> None:
+        """Distrust the caller, and withdraw that while the read before the reject fails."""
+
+        async def away(request: httpx.Request) -> httpx.Response | None:
+            is_intended = (await rig.record(call)).ledger.reject.state is EffectState.INTENDED
+            return httpx.Response(503) if is_intended and request.url.path.endswith("/details") else None
+
+        wire.look = away
+        await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor"))
+        await rig.run(10)
+        assert (await rig.record(call)).ledger.reject.state is EffectState.INTENDED
+        await rig.note(call, Withdrawn(what="distrusted", operator="bob", said_at=rig.clock.now))
+        wire.look = None
+        await rig.run(30)
+        assert (await rig.record(call)).ledger.reject.attempts == sent.attempts
+
+    await take_back()
+    assert list((await rig.queries.attention()).values()) == [listed]
+    await rig.note(call, Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1"))
+    await take_back()
     assert await rig.queries.attention() == {}

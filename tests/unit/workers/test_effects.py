@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NOT_SHOWN, may_begin
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NOT_SHOWN, REQUEST_LOST, may_begin
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
@@ -229,6 +229,7 @@ async def test_intention_says_what_is_wanted_and_why(kind: EffectKind) -> None:
         intended_at=NOW,
         attempts=1,
         sent_at=NOW - seconds(60),
+        failed=REQUEST_LOST,
         person_stood=kind is EffectKind.ASSIGN,
         remark="knows her" if kind is EffectKind.ENROLL else None,
     )
@@ -237,6 +238,29 @@ async def test_intention_says_what_is_wanted_and_why(kind: EffectKind) -> None:
     assert (entry.kind, entry.person_id, entry.validation_type, entry.operator) == (kind, "p-1", "Other", "ann")
     assert len(held.kept) == (0 if kind is EffectKind.ASSIGN else 1)
     assert held.marks_kept == (1 if kind is EffectKind.REJECT else 0)
+
+
+LOST = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("before", "stands"),
+    [
+        pytest.param(LOST, EffectState.ABSENT, id="lost"),
+        pytest.param(replace(LOST, operator="ann"), EffectState.NONE, id="a person's"),
+        pytest.param(replace(LOST, retry_at=NOW), EffectState.NONE, id="is repeated"),
+        pytest.param(replace(LOST, resolved=1), EffectState.NONE, id="seen"),
+        pytest.param(replace(LOST, state=EffectState.REFUSED, refusal="no"), EffectState.REFUSED, id="refused"),
+        pytest.param(replace(LOST, state=EffectState.APPLIED), EffectState.NONE, id="applied"),
+    ],
+)
+async def test_failure_stands_again_if_the_intention_after_it_is_withdrawn(before: Effect, stands: EffectState) -> None:
+    """Unless a person has seen it, or had asked for the request that was lost."""
+    held = HeldClaim(call(reject=before, identity=REMARKED))
+    await intend(as_claim(held), Intend(EffectKind.REJECT, "p-1", None, "ann", VERDICT))
+    withdraw(as_claim(held), Withdraw(EffectKind.REJECT, "because"))
+    refusal = "no" if stands is EffectState.REFUSED else None
+    assert held.call.ledger.reject == replace(LOST, state=stands, refusal=refusal, retry_at=before.retry_at)
 
 
 async def test_assign_of_nobody_s_call_is_seen_by_its_person() -> None:
