@@ -18,7 +18,6 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.effect_resolution import unresolved
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.record import NewerRecord
@@ -30,7 +29,7 @@ from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
 from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.audit_page import AuditPage
 from callkeeper.desk.board.board_context import BoardContextReader, HourReader
-from callkeeper.desk.board.call_page import CallRenderer, call_page
+from callkeeper.desk.board.call_page import CallRenderer, call_page, needs_of
 from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
@@ -249,8 +248,9 @@ class Board:
             place, form = _place(request), {}
             try:
                 form = await self._forms.read(request, *fields_of(action))
+                seen = form.pop("seen", "")
                 if action == "resolve" and "effect" not in form:
-                    await self._refuse_unseen(place)
+                    await self._refuse_unseen(place, seen)
                 action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
             except FormRefused as problem:
                 form.pop("applied", None)  # the form that is shown now may be about something else
@@ -261,11 +261,15 @@ class Board:
 
         return speak
 
-    async def _refuse_unseen(self, place: CallId) -> None:
-        """Refuse "I have seen it" from a page that did not show yet that an effect is unresolved: it would close that."""
-        doubts = unresolved((await self._known(place)).call)
-        if doubts:
-            raise FormRefused(409, f"Nothing was done: since this page was opened, the {doubts[0]} became unresolved.")
+    async def _refuse_unseen(self, place: CallId, seen: str) -> None:
+        """Refuse "I have seen it" from a page that did not show all that this would close.
+
+        The page of an earlier release does not say what it showed.
+        """
+        if needs_of((await self._known(place)).call) not in {"", seen}:
+            raise FormRefused(
+                409, "Nothing was done: what needs a person here is not what this page showed. It is shown now."
+            )
 
     # The stream
 

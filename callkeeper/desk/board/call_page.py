@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
+from zlib import crc32
 
 from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of, statuses_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     TAKEN_BACK,
+    attention_reasons,
     enroll_trouble,
     failure,
     failures,
@@ -20,7 +22,7 @@ from callkeeper.calls.effect_resolution import (
 from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Asked, Call
+from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
 from callkeeper.calls.rules.matching import may_act
 from callkeeper.calls.schedule.plan import reserve_left
@@ -51,6 +53,7 @@ class AvailableForms:
     """Which forms a call's page shows.
 
     ``unresolved`` names the effect that a person has to look up, ``withdraw`` what was said and can be taken back.
+    ``to_see`` says what "I have seen it" closes, ``seen`` names it (`needs_of`).
     ``waits`` says why nothing would follow from a word now; empty if something may. ``only_watch``: no rule is live.
     """
 
@@ -58,9 +61,8 @@ class AvailableForms:
     is_assigned: bool
     is_enrolled: bool
     unresolved: str | None
-    enroll_trouble: str
-    failed: Words | None
-    asked: Asked | None
+    to_see: tuple[Words, ...]
+    seen: str
     assign: bool
     verified: bool
     distrusted: bool
@@ -77,14 +79,8 @@ class AvailableForms:
         return self if person.may(Role.SUPERVISOR) else replace(self, **_CLOSED)
 
     @property
-    def enroll_hint(self) -> str:
-        return _ENROLL_HINTS[self.enroll_trouble]
-
-    @property
     def any(self) -> bool:
-        to_close = (
-            bool(self.unresolved) or bool(self.enroll_trouble) or self.failed is not None or self.asked is not None
-        )
+        to_close = bool(self.unresolved) or bool(self.to_see)
         may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
         return to_close or may_speak or bool(self.withdraw)
 
@@ -97,9 +93,8 @@ _ENROLL_HINTS: Final = {
 
 _CLOSED: Final[Mapping[str, Any]] = {
     "unresolved": None,
-    "enroll_trouble": "",
-    "failed": None,
-    "asked": None,
+    "to_see": (),
+    "seen": "",
 }
 """Without the forms that resolve something."""
 
@@ -123,9 +118,8 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
         unresolved=doubts[0] if doubts else None,
-        enroll_trouble=enroll_trouble(call),
-        failed=next((words_of(failure(kind, call), there="below") for kind in failures(call)), None),
-        asked=call.statements.open_question,
+        to_see=tuple(_to_see(call)),
+        seen=needs_of(call),
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
         and (
@@ -143,6 +137,25 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         only_watch=_only_watch(call, book),
         waits=_waits(call, book),
     )
+
+
+def _to_see(call: Call) -> Iterator[Words]:
+    """Yield what of a call a person has to see, the most important first."""
+    if trouble := enroll_trouble(call):
+        yield Words(trouble.capitalize(), _ENROLL_HINTS[trouble])
+    for kind in failures(call):
+        yield words_of(failure(kind, call), there="below")
+    if (question := call.statements.open_question) is not None:
+        advice = f"{question.because} Say below what you know of the caller, or that you have seen it."
+        yield Words(f"Rule “{question.rule}” asks a person", advice)
+
+
+def needs_of(call: Call) -> str:
+    """Return a name of all that needs a person now; empty if nothing does. What comes anew has another name."""
+    reasons, question = attention_reasons(call), call.statements.open_question
+    requests = [call.effect(kind).attempts for kind in failures(call)]
+    known = repr((reasons, requests, question and question.asked_at))
+    return f"{crc32(known.encode()):x}" if reasons else ""
 
 
 def _standing(call: Call) -> Iterator[str]:

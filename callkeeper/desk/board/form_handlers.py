@@ -35,7 +35,8 @@ def fields_of(action: str) -> tuple[str, ...]:
     """Return the fields of an action's form. Who acts is not among them: that is the person who is logged in."""
     own = [name for name in BODIES[action].__struct_fields__ if name != "operator"]
     other = ("other_person_id",) if "person_id" in own else ()
-    return (*own, *other, *(("confirmed",) if action == "distrusted" else ()))
+    more = {"distrusted": ("confirmed",), "resolve": ("seen",)}.get(action, ())
+    return (*own, *other, *more)
 
 
 class FormRefused(Exception):
