@@ -14,8 +14,8 @@ from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
+    NO_CLEAR_ANSWER,
     NOT_SHOWN,
-    REQUEST_LOST,
     after_refusal,
     after_turning_away,
     failures,
@@ -197,14 +197,14 @@ def _failure(effect: Effect) -> str | None:
     if effect.resolved or effect.retry_at is not None:
         return None
     is_lost = effect.state is EffectState.ABSENT and effect.operator is None
-    return REQUEST_LOST if is_lost else effect.refusal if effect.state is EffectState.REFUSED else None
+    return NO_CLEAR_ANSWER if is_lost else effect.refusal if effect.state is EffectState.REFUSED else None
 
 
 def withdraw(claim: Claim, step: Withdraw) -> None:
     """Withdraw an intention. Nothing was sent."""
     effect = claim.call.effect(step.kind)
     emptied, failed = _emptied(effect), effect.failed
-    if failed == REQUEST_LOST:
+    if failed == NO_CLEAR_ANSWER:
         emptied = replace(emptied, state=EffectState.ABSENT)
     elif failed is not None:
         emptied = replace(emptied, state=EffectState.REFUSED, refusal=failed)
@@ -212,15 +212,15 @@ def withdraw(claim: Claim, step: Withdraw) -> None:
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 
-def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str | None = None) -> None:
-    """Record the outcome of a request. ``refusal`` is the service's reason for refusing, without personal data."""
+def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | None = None) -> None:
+    """Record the outcome of a request. ``said`` tells what came back if it was no success, without personal data."""
     claim.set_effect(kind, replace(claim.call.effect(kind), state=state))
     claim.entries.append(
-        Entry(at=claim.now, what="answered", kind=kind, state=state, because=refusal, trace=claim.call.trace)
+        Entry(at=claim.now, what="answered", kind=kind, state=state, because=said, trace=claim.call.trace)
     )
     if state is EffectState.APPLIED:
         claim.in_force(kind)
-    claim.tools.log.info("effect_answered", kind=kind, state=state, said=refusal)
+    claim.tools.log.info("effect_answered", kind=kind, state=state, said=said)
 
 
 def establish(claim: Claim, step: Establish) -> None:
@@ -235,7 +235,7 @@ def establish(claim: Claim, step: Establish) -> None:
     )
     because = effect.refusal if state is EffectState.REFUSED else None
     if state is EffectState.ABSENT and kind in failures(claim.call):
-        because = REQUEST_LOST
+        because = NO_CLEAR_ANSWER
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
     claim.tools.gate.patterns.established(claim.call_id.institution_key, claim.item.member, kind, state)
     if state is EffectState.REFUSED:
@@ -296,9 +296,9 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         await claim.let_go(claim.now)
         return
     sent = claim.call
-    state, refusal = await _request(claim, kind, effect, booked_at_s)
-    claim.see(seen_in_effect(sent, kind, state, is_refused=refusal is not None))
-    answered(claim, kind, state, refusal=refusal)
+    state, said = await _request(claim, kind, effect, booked_at_s)
+    claim.see(seen_in_effect(sent, kind, state, is_refused=claim.call.effect(kind).refusal is not None))
+    answered(claim, kind, state, said=said)
     if state is EffectState.REFUSED:  # before it was sent: nothing else will tell anybody
         establish(claim, Establish(kind, state))
     if state is EffectState.INTENDED:
@@ -337,7 +337,7 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
 async def _request(
     claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: float
 ) -> tuple[EffectState, str | None]:
-    """Send the request of an effect. Return the state for its ledger, and the service's reason if it refused."""
+    """Send the request of an effect. Return the state for its ledger, and what came back if it was no success."""
     log = claim.tools.log
 
     def guard() -> None:
@@ -364,7 +364,8 @@ async def _request(
         elif isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.call.effect(kind), claim.now))
         claim.tools.gate.patterns.turned_away(claim.item.member, kind, error)
-        return EffectState.UNKNOWN, refusal
+        said = f"{NO_CLEAR_ANSWER} ({error.brief})" if refusal is None else refusal
+        return EffectState.UNKNOWN, said[:MOST_TEXT]
     return (EffectState.APPLIED, None) if other_id is None else await _moved(claim, other_id)
 
 

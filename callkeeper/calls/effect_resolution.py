@@ -148,11 +148,11 @@ def without_service_words(why: str) -> str:
     return refused if why.startswith(refused) else why  # a rule's name may contain these words, too
 
 
-REQUEST_LOST = "its request was lost"
+NO_CLEAR_ANSWER = "no clear answer came"
 ENROLLED_SINCE = "the member was enrolled since"
 """The ``refusal`` of an effect that is given up: of a reject, because it would take that enroll back; of an enroll, because
 two callers at once were verified as the member."""
-NOT_CARRIED_OUT = f"not carried out: {REQUEST_LOST}"
+NOT_CARRIED_OUT = f"not carried out: {NO_CLEAR_ANSWER}"
 GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
 """The rest of the attention reason of a call with such an effect. The kind stands before it."""
 

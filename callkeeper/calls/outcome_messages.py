@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from callkeeper.calls.effect_resolution import REQUEST_LOST
+from callkeeper.calls.effect_resolution import NO_CLEAR_ANSWER
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.outcomes_of_trails import CallOutcome, OutcomeType
 from callkeeper.calls.record import Call
@@ -130,7 +130,7 @@ MEANINGS: Final[dict[str, str]] = {
     "call.asked": "A rule asks a person about the call; `reason` is its sentence.",
     "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
     "call.not_carried_out": (
-        "The effect was not applied (`reason`): its request was lost, a person looked, a reject would take back a later "
+        "The effect was not applied (`reason`): no clear answer came, a person looked, a reject would take back a later "
         "enroll, or two callers at once were verified as the member. Nothing repeats it by itself."
     ),
     "call.unresolved": "Nothing proves whether the effect was applied: a person has to look at the service.",
@@ -189,7 +189,7 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
         "operator": "agent-7",
         "requested_by": "agent-7",
         "rule": "distrusted",
-        "reason": REQUEST_LOST,
+        "reason": NO_CLEAR_ANSWER,
     },
     "call.unresolved": {**_BY_PASSCODE, "validation_type": "OneTimePasswordAuth"},
     "call.settled": {**_BY_PASSCODE, "reason": "enrolled", "status": "AcceptCallerVoice"},

@@ -11,7 +11,7 @@ from typing import Final
 
 from callkeeper.calls.action_status import MEANINGS, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER
 from callkeeper.calls.law import meaning_of
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT
@@ -332,6 +332,10 @@ _TONES = {
 }
 
 
+def _is_unclear(said: str | None) -> bool:
+    return said is None or said.startswith(NO_CLEAR_ANSWER)
+
+
 def _plain(entry: Entry) -> str:
     """Return the text of an entry that does not depend on earlier ones."""
     because = f": {entry.because}" if entry.because else ""
@@ -359,7 +363,7 @@ def _plain(entry: Entry) -> str:
             return f"{entry.kind} withdrawn, nothing was sent{because}"
         case "sent":
             return f"{entry.kind} sent{_by(entry)}"
-        case "answered" if entry.state == EffectState.UNKNOWN and entry.because:
+        case "answered" if entry.state == EffectState.UNKNOWN and not _is_unclear(entry.because):
             return f"{entry.kind} refused by the service{because}; reads will show if it was applied all the same"
         case "answered":
             return f"{entry.kind} answered: {entry.state}{because}"

@@ -4,10 +4,12 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT, REFUSED_BY_SERVICE, REQUEST_LOST
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_resolution import NO_CLEAR_ANSWER, NOT_CARRIED_OUT, REFUSED_BY_SERVICE
 from callkeeper.calls.notes import Distrusted, Resolved, Withdrawn
 from callkeeper.calls.outcomes_of_trails import outcomes
+from callkeeper.calls.story import story_of
+from callkeeper.calls.trail import recorded
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import DEMO, Rig
@@ -48,7 +50,7 @@ async def test_word_that_was_not_carried_out_stands_among_what_needs_a_person(
     assert list((await rig.queries.attention()).values()) == [f"{kind} {NOT_CARRIED_OUT}"]
     [told] = [one for one in outcomes(await rig.trail(call)) if one.type == "not_carried_out"]
     asked_by = "ann" if kind == "enroll" else "bob"
-    assert (told.cause.effect, told.cause.operator, told.cause.reason) == (kind, asked_by, REQUEST_LOST)
+    assert (told.cause.effect, told.cause.operator, told.cause.reason) == (kind, asked_by, NO_CLEAR_ANSWER)
     closed = Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1")
     await rig.note(call, closed, even_settled=True)
     await rig.run(10)
@@ -108,3 +110,37 @@ async def test_reject_of_a_rule_that_failed_needs_a_person_although_one_asked_ag
     await rig.note(call, Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1"))
     await take_back()
     assert await rig.queries.attention() == {}
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+@pytest.mark.parametrize("operation", ["reject-voice", "enroll"])
+async def test_problem_response_proves_nothing_about_an_effect(
+    sandbox_asgi: Asgi, redis: Redis, operation: str, is_applied: bool
+) -> None:
+    """The document describes none here: without ``success`` it refuses nothing. Reads tell, and nothing is sent again.
+
+    The story says what came back.
+    """
+    stage, sent = sandbox_asgi, []
+
+    async def problem(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith(operation):
+            return None
+        sent.append(request)
+        if is_applied:
+            await stage.transport.handle_async_request(request)
+        body = {"title": "Bad Request", "detail": "validationType is not valid"}
+        return httpx.Response(400, json=body, headers={"content-type": "application/problem+json"})
+
+    rig = Rig(stage, redis, transport=Wire(stage.transport, problem))
+    call = await rig.begin_call(Happening(Kind.END, 200), run_s=20)
+    distrust = Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1")
+    await rig.note(call, verified(rig) if operation == "enroll" else distrust)
+    await rig.run(300)
+    record, kind = await rig.record(call), EffectKind(operation.removesuffix("-voice"))
+    state = EffectState.CONFIRMED if is_applied else EffectState.ABSENT
+    assert (record.effect(kind).state, len(sent)) == (state, 1)
+    assert list((await rig.queries.attention()).values()) == ([] if is_applied else [f"{kind} {NOT_CARRIED_OUT}"])
+    told = [str(line.text) for line in story_of(recorded(record, await rig.trail(call)), {}).lines]
+    came = "unknown: no clear answer came (status 400: "
+    assert any(text.startswith(f"{kind} answered: {came}") for text in told), told

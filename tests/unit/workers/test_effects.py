@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NOT_SHOWN, REQUEST_LOST, may_begin
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER, NOT_SHOWN, may_begin
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
@@ -177,7 +177,8 @@ async def test_effect_whose_outcome_is_unknown_is_in_doubt(kind: EffectKind) -> 
         assert effect.refusal == (refused.plain if error is refused else None)
         assert effect.unauthorized == (1 if error is lapsed else 0)
         assert (effect.retry_at is None) is (error is unknown)
-        assert (held.entries[-1].what, held.entries[-1].because) == ("answered", effect.refusal)
+        said = effect.refusal or f"{NO_CLEAR_ANSWER} ({error.reason})"
+        assert (held.entries[-1].what, held.entries[-1].because) == ("answered", said)
         assert (held.noted, held.saved) == ([("c:cu-1:v-1", kind, error)], [])
 
 
@@ -229,7 +230,7 @@ async def test_intention_says_what_is_wanted_and_why(kind: EffectKind) -> None:
         intended_at=NOW,
         attempts=1,
         sent_at=NOW - seconds(60),
-        failed=REQUEST_LOST,
+        failed=NO_CLEAR_ANSWER,
         person_stood=kind is EffectKind.ASSIGN,
         remark="knows her" if kind is EffectKind.ENROLL else None,
     )
