@@ -189,6 +189,9 @@ _DECIDED: Final = frozenset({StateName.ENROLLED, StateName.GREEN})
 UNREAD_AFTER: Final = 3
 """Failed reads in a row after which a call says so: about 7 s."""
 
+UNREAD_FOR_LONG: Final = 8
+"""Failed reads in a row after which a person has to look: 90 s. If others fail too, a breaker opens before."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallState:
@@ -219,6 +222,8 @@ def state_of(call: Call, book: RuleBook) -> CallState:
         or _by_verdict(call, facts, book)
         or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
     )
+    if _is_stuck(call, state):
+        state = replace(state, because=_unread(call), for_person=True)
     question = call.statements.open_question
     if question is None or state.name is StateName.UNRESOLVED:
         return state
@@ -251,6 +256,12 @@ def state_names(call: Call, book: RuleBook, *, is_marked: bool = False) -> froze
 
 def _unread(call: Call) -> str:
     return "its details cannot be read" if call.plan.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
+
+
+def _is_stuck(call: Call, state: CallState) -> bool:
+    """Tell whether nothing can be checked, enrolled or rejected for a call, because its details cannot be read."""
+    is_over = call.is_settled or state.is_decided or state.name is StateName.ANNOUNCED
+    return call.plan.reads_failed >= UNREAD_FOR_LONG and not (is_over or state.for_person)
 
 
 def _by_ledger(call: Call) -> CallState | None:

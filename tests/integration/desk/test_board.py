@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 
+from callkeeper.calls.call_query import NEEDS_PERSON
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.pause import Pause, PauseScope
@@ -389,6 +390,33 @@ async def test_voice_enrolled_as_another_member_stands_on_top_and_is_closed_by_a
     await rig.run(5)
     assert "Enrolled as another member" not in await rig.page()
     assert "have the voiceprint removed" not in await rig.page(of(call))
+
+
+@pytest.mark.parametrize("body", [None, '{"success": true, "phoneCall": {"status": 5}}'], ids=["500", "unreadable"])
+async def test_call_whose_details_always_fail_stands_on_top(rig: BoardRig, body: str | None) -> None:
+    """Those of others can be read. Nobody can decide it, and it costs no check and two or three reads a minute.
+
+    A person's word waits for a read, too: the page does not say that something is about to happen.
+    """
+    others = [rig.stage.call(Happening(Kind.END, 900)) for _ in range(2)]
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=5, is_pushed=False)
+    status = 200 if body else 500
+    failing = Fault(target="details", action=Action.ANSWER, voice_id=call.voice_id, status=status, body=body)
+    rig.stage.sandbox.faults.add(failing)
+    await rig.fill(f"{of(call)}/distrusted", reason="impostor")
+    await rig.run(30)
+    assert "Its details cannot be read." not in await rig.page()
+    await rig.run(90)
+    assert "Its details cannot be read." in await rig.page()
+    assert of(call) in await rig.page(f"/calls?state={NEEDS_PERSON}")
+    used, met = (await rig.record(call)).plan.checks_used, failing.met
+    await rig.run(300)
+    assert ((await rig.record(call)).plan.checks_used, failing.met - met <= 14) == (used, True)
+    assert all([(await rig.record(other)).plan.reads_failed == 0 for other in others])
+    rig.stage.sandbox.faults.clear()
+    await rig.run(40)
+    assert "Its details cannot be read." not in await rig.page()
+    assert rig.ledger(call)["reject_voice"] == 1
 
 
 async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: BoardRig) -> None:

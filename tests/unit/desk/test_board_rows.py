@@ -89,6 +89,24 @@ def test_call_whose_details_cannot_be_read_says_so(changes: dict[str, Any], said
     assert (state.name, state.because) == (StateName.WATCHED, "its details cannot be read" if said else "")
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_stuck"),
+    [
+        ({}, True),
+        ({"distrusted": DISTRUSTED}, True),
+        ({"reads_failed": 7}, False),
+        ({"enrolled_seen": True}, False),
+        ({"phase": Phase.HINTED}, False),
+        ({"phase": Phase.SETTLED, "reason": Reason.LOST}, False),
+    ],
+)
+def test_call_whose_details_cannot_be_read_for_long_needs_a_person(changes: dict[str, Any], is_stuck: bool) -> None:
+    """Nothing more can be done for it. Anyone who may push can invent one that was never listed."""
+    state = state_of(call(**{"reads_failed": 8, **changes}), BOOK)
+    assert state.for_person is is_stuck
+    assert not is_stuck or state.because == "its details cannot be read"
+
+
 SUSPICIOUS: dict[str, dict[str, Any]] = {
     "distrusted": {"distrusted": DISTRUSTED},
     "mismatch": {"mismatch_seen": True},
