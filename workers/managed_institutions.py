@@ -4,7 +4,8 @@ Keys come from logins and from the service's list. The standing comes from the l
 is read every 90 s by one of all workers, who asks by key for those that it does not name and that have no standing, or
 one with which nothing may be done. A login is made hourly, and at most once a minute when an unknown key appears. A key
 that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A key
-that only the settings name is asked for by key. A push alone proves nothing. Assumed (`listed-is-ours`): what the list
+that only the settings name is asked for by key. While the service does not answer, what is missing is asked for every
+3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list
 names is the account's to manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
@@ -62,6 +63,9 @@ RELOAD_AT_ONCE_S = 2.0
 REFRESH_S = 60.0
 """How often a worker asks the service for what is missing, in seconds: unknown keys, logins without a key."""
 
+WHILE_SILENT = timedelta(seconds=3)
+"""How often one of all workers asks for what is missing while the service does not answer. A refusal is an answer."""
+
 WHILE_ASKED_S = 0.5
 """How soon a call asks again while another worker asks the service, in seconds."""
 
@@ -103,6 +107,8 @@ class Institutions:
     _keys_refused_at_s: float = -math.inf
     _unknown_because: str = ""
     _unlisted_because: str = ""
+    _unreadable_because: Mapping[str, str] = field(default_factory=dict)
+    _is_silent: bool = False
     _missing: dict[str, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,7 +147,8 @@ class Institutions:
                 now_s = self.monotonic()
                 try:
                     await self._load()
-                    self._refreshed_at_s, self._unknown_because = now_s, ""
+                    soon_s = RELOAD_S - WHILE_SILENT.total_seconds() if self._is_silent else 0.0
+                    self._refreshed_at_s, self._unknown_because = now_s - soon_s, ""
                 except ResellerError as error:
                     self._refreshed_at_s = now_s - RELOAD_S + 2.0
                     self._warn_unknown(error)
@@ -253,6 +260,7 @@ class Institutions:
         if missing or (sought is not None and sought not in owned):
             now_s = self.monotonic()
             is_due |= now_s - self._missed_at_s > REFRESH_S
+            is_due |= self._is_silent and await self.listings.may_ask("missing", now, WHILE_SILENT)
             self._missed_at_s = now_s if is_due else self._missed_at_s
         if is_due:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
@@ -262,6 +270,8 @@ class Institutions:
             await self.listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)
+        elif not missing:
+            self._is_silent = False
         self._act_for(self._acted_for(owned))
         self._standings = handled_in_test(stored, self.in_test)
         self._is_loaded = True
@@ -322,9 +332,13 @@ class Institutions:
         self._unlisted_because = because
         if isinstance(asked.list_error, AnswerUnreadable):
             self.counting.figures.count(figure.INSTITUTIONS_UNLISTED)
-        for key, error in asked.unreadable.items():
+        unreadable = {key: type(error).__name__ for key, error in asked.unreadable.items()}
+        for key, because in unreadable.items():
             self.counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
-            self.log.warning("institution_unreadable", institution=key, error=type(error).__name__)
+            if self._unreadable_because.get(key) != because:
+                self.log.warning("institution_unreadable", institution=key, error=because)
+        self._unreadable_because = unreadable
+        self._is_silent = any(isinstance(error, ServiceUnavailable) for error in asked.unreadable.values())
         standings = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
         return handled_in_test(standings, self.in_test)
 

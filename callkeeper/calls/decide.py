@@ -22,7 +22,7 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.fact_derivation import begun_at, facts_of
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.assignment import Assignment, judge_assignment
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
@@ -57,6 +57,9 @@ _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.AB
 """States of an assign from which we may assign without a new statement."""
 
 FOREIGN_WAIT = timedelta(seconds=60)
+
+UNKNOWN_WAIT = timedelta(seconds=2)
+"""How often a call is looked at until the service has said whether its institution is active. It sends nothing."""
 
 WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
@@ -272,7 +275,8 @@ def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, n
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
     obstacles, turn_at = context.obstacles, next_turn(book, begun_at(call), now, call.institution_key)
-    ends = (obstacles.effects_held_until, obstacles.standing_held_until, _assign_retry_at(call, now), turn_at)
+    told_at = now + UNKNOWN_WAIT if obstacles.standing == UNKNOWN else None
+    ends = (obstacles.effects_held_until, obstacles.standing_held_until, _assign_retry_at(call, now), turn_at, told_at)
     due = [at for at in ends if at is not None]
     wish, check_at = call.statements.check_wish, call.plan.next_check_at
     if wish is not None and desk_check_obstacle(call, obstacles, book.schedule, book.policies) is None:

@@ -1,5 +1,7 @@
 """Which institutions may be acted for: by their list where it can be read, else by each key of the login."""
 
+from typing import Any
+
 import pytest
 from redis.asyncio import Redis
 
@@ -42,14 +44,33 @@ async def test_institutions_are_known_however_they_are_listed(rig: Rig, variant:
     assert await assigned(rig, 10) == [KEY, OTHER]
 
 
-async def test_key_that_fails_concerns_its_institution_only_and_is_tried_again(rig: Rig) -> None:
-    """The others go on at once; a minute after it can be read its own calls are assigned. A counter and the log name it."""
+async def test_key_that_is_refused_concerns_its_institution_only_and_is_tried_again(rig: Rig) -> None:
+    """The others go on at once; its own calls are assigned a minute after the service stops refusing it.
+
+    A refusal is an answer, no outage. A counter and the log name it.
+    """
     rig.stage.sandbox.choose(["list-refused", "keys-refused"])
     assert await assigned(rig, 10) == [KEY]
     assert (await rig.counted()).count(figure.INSTITUTIONS_UNREADABLE) == 1
     assert [e["institution"] for e in rig.log.entries if e["event"] == "institution_unreadable"] == [OTHER]
     rig.stage.sandbox.choose(["list-refused"])
     assert await assigned(rig, 75) == [KEY, OTHER]
+
+
+@pytest.mark.parametrize("fault", [{"action": Action.ANSWER, "status": 503}, {"action": Action.RESET}], ids=str)
+@pytest.mark.parametrize("only", [None, OTHER])
+@pytest.mark.parametrize("after_s", [5, 33, 100])
+async def test_calls_are_assigned_within_10_s_after_an_outage_at_the_first_look(
+    rig: Rig, fault: dict[str, Any], only: str | None, after_s: float
+) -> None:
+    """List and key did not answer when this worker began, so nothing is known of the institution. The log says so once."""
+    rig.stage.sandbox.faults.add(Fault(target="institutions", **fault))
+    rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=only, **fault))
+    await rig.run(after_s)
+    rig.stage.sandbox.faults.clear()
+    assert await assigned(rig, 10) == [KEY, OTHER]
+    logged = [entry["institution"] for entry in rig.log.entries if entry["event"] == "institution_unreadable"]
+    assert logged == ([KEY, OTHER] if only is None else [only])
 
 
 async def test_429_while_institutions_are_first_read_limits_its_institution_only(rig: Rig) -> None:
