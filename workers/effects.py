@@ -16,6 +16,7 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
     NO_CLEAR_ANSWER,
     NOT_SHOWN,
+    RECORD_LOST,
     after_refusal,
     after_turning_away,
     failures,
@@ -126,23 +127,42 @@ async def intend(claim: Claim, step: Intend) -> None:
         await claim.keep()
 
 
-def _give_up(claim: Claim, kind: EffectKind) -> None:
-    """Refuse an effect because the member was enrolled. Only a later word of a person asks for it once more."""
+def _give_up(claim: Claim, kind: EffectKind, because: str) -> None:
+    """Refuse an effect that must not be sent without a person. Only a later word asks for it once more."""
     effect, word = claim.call.effect(kind), word_for(kind, claim.call)
     last_word = word.number if word is not None else effect.last_word
-    claim.set_effect(kind, replace(effect, refusal=ENROLLED_SINCE, last_word=last_word))
+    claim.set_effect(kind, replace(effect, refusal=because, last_word=last_word))
     establish(claim, Establish(kind, EffectState.REFUSED))
 
 
-async def _contradicts_an_enroll(claim: Claim, kind: EffectKind) -> bool:
-    """Tell whether an effect contradicts an enroll in another call of the member, which has come since."""
+async def _why_given_up(claim: Claim, kind: EffectKind) -> str | None:
+    """Return why an effect is given up: what was done to the call or its member before, or since; None if it is not."""
     match kind:
         case EffectKind.ENROLL:
-            return await _was_enrolled_beside(claim)
+            if _may_have_been_rejected(claim):
+                return RECORD_LOST
+            return ENROLLED_SINCE if await _was_enrolled_beside(claim) else None
         case EffectKind.REJECT:
-            return await _would_undo_an_enroll(claim)
+            return ENROLLED_SINCE if await _would_undo_an_enroll(claim) else None
         case EffectKind.ASSIGN:
-            return False
+            return None
+
+
+def _may_have_been_rejected(claim: Claim) -> bool:
+    """Tell whether a call that has ended may have had a record that Redis has lost. Later activity may hide a reject.
+
+    One that the queue has listed since was live then, and was read as it is. Whoever says it once more has looked.
+    """
+    call, now = claim.call, claim.now
+    reading, was_told = call.seen.reading, bool(call.ledger.enroll.last_word)
+    if was_told or reading is None or call.life.ended_at is None or call.life.listed_at is not None:
+        return False
+    epoch = claim.item.epoch
+    here = now - epoch.since
+    if not epoch.is_replaced or here > timedelta(seconds=claim.tools.book.maximum_age_s):
+        return False
+    age = claim.tools.clock.age(reading.created_at, now, epoch, may_be_old=True)
+    return age is None or age > here
 
 
 async def _was_enrolled_beside(claim: Claim) -> bool:
@@ -274,8 +294,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     Raises:
         WriteRefused: Another worker holds the call now; nothing was sent.
     """
-    if await _contradicts_an_enroll(claim, kind):
-        _give_up(claim, kind)
+    if (because := await _why_given_up(claim, kind)) is not None:
+        _give_up(claim, kind, because)
         return
     intended = claim.call
     effect = _booked(claim, kind)

@@ -5,7 +5,7 @@ the record and from what a worker has decided since, which is in the trail too. 
 whatever rules they have and however often they are asked.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -15,6 +15,7 @@ from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     ENROLLED_SINCE,
     MAX_ASSIGNS,
+    RECORD_LOST,
     attention_reasons,
     may_assign,
     may_begin,
@@ -70,6 +71,10 @@ _MEANINGS = {
         "the member was enrolled in another call since (a reject would take that back): to send it all the same, say it "
         "once more"
     ),
+    "record_lost": (
+        "Redis lost the record of the call, which has ended: somebody may have rejected the voice. Look at the service's "
+        "record; to send it all the same, say it once more"
+    ),
     "already_sent": "it was already sent for this call; the story shows the outcome",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force decide otherwise for this call",
@@ -97,6 +102,8 @@ MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
 
 _EFFECT_OF = {"assign": EffectKind.ASSIGN, "verified": EffectKind.ENROLL, "distrusted": EffectKind.REJECT}
 """What each statement that can be withdrawn may lead to."""
+
+_GIVEN_UP: Final[Mapping[str | None, str]] = {ENROLLED_SINCE: "enrolled_since", RECORD_LOST: "record_lost"}
 
 _UNSENT = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT, EffectState.REFUSED})
 
@@ -286,8 +293,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
     is_undone = effect.state is EffectState.TAKEN_BACK and was_asked_since
     may_follow = may_begin(kind, effect, call) and (was_asked_since or effect.state not in DONE)
     if effect.state in _STATES and not is_undone and not may_follow:
-        if effect.refusal == ENROLLED_SINCE:
-            return _held("enrolled_since")
+        if effect.refusal in _GIVEN_UP:
+            return _held(_GIVEN_UP[effect.refusal])
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     return PENDING if _was_sent(effect) else _prevented(kind, trail, line)
 

@@ -152,6 +152,9 @@ NO_CLEAR_ANSWER = "no clear answer came"
 ENROLLED_SINCE = "the member was enrolled since"
 """The ``refusal`` of an effect that is given up: of a reject, because it would take that enroll back; of an enroll, because
 two callers at once were verified as the member."""
+RECORD_LOST = "Redis has lost the call's record"
+"""The same of an enroll of a call that had ended then: its voice may have been rejected."""
+GIVEN_UP_BECAUSE = frozenset({ENROLLED_SINCE, RECORD_LOST})
 NOT_CARRIED_OUT = f"not carried out: {NO_CLEAR_ANSWER}"
 GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
 """The rest of the attention reason of a call with such an effect. The kind stands before it."""
@@ -169,8 +172,9 @@ def failures(call: Call) -> list[EffectKind]:
 def failure(kind: EffectKind, call: Call) -> str:
     """Return the attention reason of a call with an effect that failed."""
     refusal = call.effect(kind).refusal
-    rest = {None: NOT_CARRIED_OUT, ENROLLED_SINCE: GIVEN_UP}.get(refusal, f"{REFUSED_BY_SERVICE}: {refusal}")
-    return f"{kind} {rest}"
+    if refusal is None:
+        return f"{kind} {NOT_CARRIED_OUT}"
+    return f"{kind} {'not carried out' if refusal in GIVEN_UP_BECAUSE else REFUSED_BY_SERVICE}: {refusal}"
 
 
 def _stands_failed(kind: EffectKind, call: Call) -> bool:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final, Literal
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE
+from callkeeper.calls.effect_resolution import GIVEN_UP_BECAUSE
 from callkeeper.calls.law import BRIEF
 from callkeeper.calls.record import Reason
 from callkeeper.calls.trail import Entry
@@ -242,7 +242,7 @@ class _Reader:
         if line.what == "established" and state is EffectState.UNRESOLVED:
             yield "unresolved"
         if line.what == "established" and state is EffectState.REFUSED and line.operator is None:
-            yield "not_carried_out" if line.because == ENROLLED_SINCE else "refused"
+            yield "not_carried_out" if line.because in GIVEN_UP_BECAUSE else "refused"
         if line.what == "established" and state is EffectState.ABSENT and line.because is not None:
             self.done.discard("enrolled" if line.kind == EffectKind.ENROLL else "rejected")
             yield "not_carried_out"

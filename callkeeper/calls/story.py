@@ -11,7 +11,7 @@ from typing import Final
 
 from callkeeper.calls.action_status import MEANINGS, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER
+from callkeeper.calls.effect_resolution import GIVEN_UP_BECAUSE, NO_CLEAR_ANSWER
 from callkeeper.calls.law import meaning_of
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT
@@ -370,7 +370,7 @@ def _plain(entry: Entry) -> str:
         case "established":
             if entry.wish:
                 return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
-            if entry.because == ENROLLED_SINCE or (entry.state == EffectState.ABSENT and entry.because):
+            if entry.because in GIVEN_UP_BECAUSE or (entry.state == EffectState.ABSENT and entry.because):
                 return f"{entry.kind} not carried out{because}"
             if entry.state == EffectState.REFUSED:
                 return f"{entry.kind} refused for good: nothing was applied{because}"

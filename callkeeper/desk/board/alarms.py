@@ -14,6 +14,7 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     GIVEN_UP,
     NOT_CARRIED_OUT,
+    RECORD_LOST,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
 )
@@ -245,6 +246,9 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         return Words(title, advice)
     if rest == GIVEN_UP:
         return Words(title, _GIVEN_UP[kind].format(there=there))
+    if rest == f"not carried out: {RECORD_LOST}":
+        advice = f"Somebody may have rejected the voice. Look at the service; if nobody has, say it again {there}."
+        return Words(title, advice)
     if why == TAKEN_BACK:
         advice = (
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.action_status import line_of, status_of
+from callkeeper.calls.effect_resolution import RECORD_LOST
 from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Phase, Reason
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -169,3 +171,53 @@ async def test_checks_wait_while_details_are_not_found(rig: Rig) -> None:
     rig.stage.sandbox.faults.clear()
     await rig.run(450)
     assert (await rig.record(call)).life.reason is Reason.AUTHENTICATED
+
+
+async def replaced(rig: Rig) -> None:
+    """Let Redis lose everything. The worker knows the service's clock by then."""
+    await rig.run(130)
+    await rig.begin_call(Happening(Kind.END, 20), run_s=40, is_pushed=False)
+    await rig.redis.flushall()
+
+
+async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_again(rig: Rig) -> None:
+    """Bob's reject is in no record any more, and the end hides it at the service. Ann is told before she enrolls the voice.
+
+    Whoever says it once more has looked.
+    """
+    await rig.run(100)
+    call = await rig.begin_call(Happening(Kind.END, 220), run_s=20)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor"))
+    await rig.run(30)
+    assert call.feedback == ["FAILED"]
+    await replaced(rig)
+    await rig.run(20)
+    await rig.push(call, "CallEnd")
+    await rig.run(2)
+    for wish, enrolls in (("w1", 0), ("w2", 1)):
+        word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now, wish=wish)
+        await rig.note(call, word, even_settled=True)
+        await rig.run(60)
+        assert rig.ledger(call).get("enroll", 0) == enrolls
+        if not enrolls:
+            trail = await rig.trail(call)
+            line = line_of(trail, wish)
+            assert line is not None
+            assert status_of(await rig.record(call), trail, line).reasons == ("record_lost",)
+            assert [one.type for one in outcomes(trail) if one.type == "not_carried_out"]
+            assert list((await rig.queries.attention()).values()) == [f"enroll not carried out: {RECORD_LOST}"]
+    assert await rig.queries.attention() == {}
+
+
+async def test_late_word_about_a_call_that_began_after_the_loss_enrolls(rig: Rig) -> None:
+    """It had no record before. Its queue could not be listed while it lived."""
+    await replaced(rig)
+    await rig.run(30)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=500))
+    call = await rig.begin_call(Happening(Kind.CLAIMED, 5, "agent-9", "p-1"), Happening(Kind.END, 30), run_s=40)
+    await rig.push(call, "CallEnd")
+    await rig.run(10)
+    word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word, even_settled=True)
+    await rig.run(60)
+    assert rig.ledger(call)["enroll"] == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callkeeper.calls.effect_resolution import GIVEN_UP, REFUSED_BY_SERVICE
+from callkeeper.calls.effect_resolution import GIVEN_UP, RECORD_LOST, REFUSED_BY_SERVICE
 from callkeeper.calls.record import ASKED
 from callkeeper.desk.board.alarms import Alarm, merged, words_of
 from callkeeper.desk.board.states import StateTone
@@ -40,6 +40,7 @@ def test_incidents_stand_before_calls_and_what_is_known_stands_last() -> None:
     ("why", "title", "advice"),
     [
         (f"enroll {GIVEN_UP}", "Enroll not carried out", "one of the two callers is somebody else"),
+        (f"enroll not carried out: {RECORD_LOST}", "Enroll not carried out", "Somebody may have rejected the voice"),
         (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
         (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
         (f"enroll {REFUSED_BY_SERVICE}: Try later.", "Enroll refused by the service", "not applied: Try later. Do it"),
@@ -49,7 +50,14 @@ def test_incidents_stand_before_calls_and_what_is_known_stands_last() -> None:
             "you have seen",
         ),
     ],
-    ids=["enroll-given-up", "reject-given-up", "service-says-unresolved", "a-sentence", "rule-named-like-a-refusal"],
+    ids=[
+        "enroll-given-up",
+        "record-lost",
+        "reject-given-up",
+        "service-says-unresolved",
+        "a-sentence",
+        "rule-named-like-a-refusal",
+    ],
 )
 def test_alarm_advises_what_fits_its_reason(why: str, title: str, advice: str) -> None:
     """An enroll that is given up undoes nothing, and the words of the service or of a rule are no reason of ours."""
