@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
+from callkeeper.calls.notes import Unlisted, fingerprint, is_same_entry, listed_of, plausible_start, why_unusable
 from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.last_listing import (
@@ -242,7 +242,7 @@ class Listing:
         changed = {
             voice_id: after
             for (voice_id, after), before in zip(prints.items(), known, strict=True)
-            if after != before or voice_id in progress.unlisted
+            if before is None or not is_same_entry(after, before) or voice_id in progress.unlisted
         }
         noted = await asyncio.gather(
             *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)

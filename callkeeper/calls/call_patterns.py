@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.fact_derivation import research_of
-from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
+from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint, is_same_entry
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.settlement import HINT_LIVES, SETTLE_AFTER
@@ -321,7 +321,8 @@ def _listed(before: Call, note: Listed, pushed: Sequence[Pushed]) -> Iterator[Sh
         if not before.seen.candidates and note.candidates and before.seen.person_id is None:
             shape = f"{len(note.candidates)} candidates, none before"
             yield Shown("queue-candidates", "persons-late", shape)
-        if before.ledger.assigned_as is not None and fingerprint(note) != entry_expected(before):
+        shown = fingerprint(replace(note, phone_number=None))  # an assign changes no number
+        if before.ledger.assigned_as is not None and not is_same_entry(shown, entry_expected(before)):
             yield Shown("entry-after-assign", "entry-differs", "personId, coreUsername or persons changed")
         return
     hints = [each.spelled for each in pushed] or ([before.names.spelled] if before.life.hinted_at is not None else [])

@@ -303,19 +303,43 @@ def _candidates(persons: Iterable[PersonMatch]) -> tuple[Candidate, ...]:
 
 
 def fingerprint(listed: Listed) -> str:
-    """Return a text that changes when the entry changes in a way that matters to the call."""
-    return _fingerprint(listed.person_id, listed.core_username, listed.candidates)
+    """Return a text that changes when the entry changes in a way that matters to the call (`is_same_entry`)."""
+    return _fingerprint(listed.person_id, listed.core_username, listed.candidates, listed.phone_number)
 
 
 def entry_expected(call: Call) -> str:
     """Return the fingerprint that the entry of a call assigned by us will have, so that it is not reported as a change.
 
     Assumed (`entry-after-assign`): the queue shows the person, the core username that assigned, and the same candidates
-    as before. If it shows anything else, the call gets a note.
+    and number as before. If it shows anything else, the call gets a note.
     """
-    return _fingerprint(call.ledger.assigned_person_id, call.ledger.assigned_as, call.seen.candidates)
+    ours = call.ledger
+    return _fingerprint(ours.assigned_person_id, ours.assigned_as, call.seen.candidates, call.names.phone_number)
 
 
-def _fingerprint(person_id: str | None, core_username: str | None, candidates: Sequence[Candidate]) -> str:
+def is_same_entry(one: str, other: str) -> bool:
+    """Tell whether two fingerprints are of equal entries.
+
+    That of an entry without a number, and any of an earlier release, says nothing of the number. So processes
+    of both releases, side by side, do not report a call in turns.
+    """
+    (rest, number), (other_rest, other_number) = _parted(one), _parted(other)
+    return rest == other_rest and (number == other_number or not number or not other_number)
+
+
+def _fingerprint(
+    person_id: str | None, core_username: str | None, candidates: Sequence[Candidate], phone_number: str | None
+) -> str:
     people = ",".join(sorted(candidate.person_id for candidate in candidates))
-    return f"{person_id or ''}|{core_username or ''}|{len(candidates)}|{crc32(people.encode()):x}"
+    rest = f"{person_id or ''}|{core_username or ''}|{len(candidates)}|{crc32(people.encode()):x}"
+    return f"{rest}{_NUMBER}{crc32(phone_number.encode()):x}" if phone_number else rest
+
+
+_NUMBER: Final = "|#"
+"""Stands before the number in a fingerprint. Without one, a hexadecimal number follows the last ``|``."""
+
+
+def _parted(print_: str) -> tuple[str, str]:
+    """Return a fingerprint without its number, and the number; empty if it has none."""
+    rest, _, last = print_.rpartition("|")
+    return (rest, last) if last.startswith("#") else (print_, "")

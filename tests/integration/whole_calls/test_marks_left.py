@@ -117,6 +117,34 @@ async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -
     assert facts_of_record(record, rig.book.policies).rejected_before, "the caller is still the one of that number"
 
 
+async def test_number_alone_that_changes_is_taken_in(rig: Rig) -> None:
+    """No member has either number: the entry differs in nothing else. The caller was rejected under the second one."""
+    number = "5550100222"
+    first = await rig.begin_call(H(Kind.CLAIMED, 5, "zed", "p-1"), H(Kind.END, 60), phone_number=number, run_s=20)
+    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, wish="r1"))
+    await rig.run(100)
+    call = await rig.begin_call(H(Kind.END, 300), phone_number="5550100333", run_s=30)
+    listed = (await rig.whats(call)).count("listed")
+    call.phone_number = number
+    await rig.run(30)
+    record = await rig.record(call)
+    assert record.names.phone_number == number
+    assert facts_of_record(record, rig.book.policies).rejected_before
+    assert (await rig.whats(call)).count("listed") == listed + 1
+
+
+async def test_listings_of_two_releases_report_no_call_in_turns(rig: Rig) -> None:
+    """A process of 0.4.0 stores its fingerprint, which has no number, whenever it finds another one."""
+    call = await rig.begin_call(H(Kind.END, 300), run_s=30)
+    opened, listed = rig.store.keys.opened(KEY), (await rig.whats(call)).count("listed")
+    stored = (await rig.redis.hget(opened, call.voice_id)).decode()
+    earlier = stored.rpartition("|")[0]
+    await rig.redis.hset(opened, call.voice_id, earlier)
+    await rig.run(60)
+    assert (await rig.redis.hget(opened, call.voice_id)).decode() == earlier
+    assert (await rig.whats(call)).count("listed") == listed
+
+
 async def numbers_marked(rig: Rig, call: SandboxCall) -> int:
     """Return under how many numbers a call has left marks."""
     places = [place async for place in rig.redis.scan_iter(rig.store.keys.earlier(KEY, "n:*"))]

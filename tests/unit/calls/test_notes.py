@@ -1,10 +1,11 @@
 """Notes: what of a queue's entry is kept, and when it is told again."""
 
 import json
+from itertools import combinations
 
 import pytest
 
-from callkeeper.calls.notes import Pushed, encode_note, fingerprint, fold_order, listed_of
+from callkeeper.calls.notes import Pushed, encode_note, fingerprint, fold_order, is_same_entry, listed_of
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.phone_calls import QueueEntry
 from tests.unit.calls.specimens import NOW
@@ -57,12 +58,26 @@ def test_listing_counts_different_candidates(persons: tuple[object, ...], count:
 
 
 def test_fingerprint_changes_with_what_a_call_wants_to_know() -> None:
-    """The fingerprint depends on person, claim and candidates, not on the time of the listing."""
-    plain = fingerprint(listed_of(entry(PERSON), NOW))
-    assert fingerprint(listed_of(entry(PERSON), NOW.replace(hour=13))) == plain
-    others = [entry(), entry({**PERSON, "personId": "p-2"}), entry(PERSON, PERSON | {"personId": "p-2"})]
-    others += [entry(PERSON, personId="p-1"), entry(PERSON, coreUsername="ann")]
-    assert len({plain, *(fingerprint(listed_of(other, NOW)) for other in others)}) == 6
+    """The fingerprint depends on person, claim, candidates and number, not on the time of the listing."""
+    one, two = {"phoneNumber": "5550100111"}, {"phoneNumber": "5550100222"}
+    plain = fingerprint(listed_of(entry(PERSON, **one), NOW))
+    assert fingerprint(listed_of(entry(PERSON, **one), NOW.replace(hour=13))) == plain
+    other = PERSON | {"personId": "p-2"}
+    others = [entry(**one), entry(other, **one), entry(PERSON, other, **one), entry(PERSON, **two)]
+    others += [entry(PERSON, **one, personId="p-1"), entry(PERSON, **one, coreUsername="ann")]
+    prints = [plain, *(fingerprint(listed_of(other, NOW)) for other in others)]
+    assert len(set(prints)) == 7
+    assert [is_same_entry(one, other) for one, other in combinations(prints, 2)] == [False] * 21
+
+
+def test_entry_without_a_number_is_no_change() -> None:
+    """Nor is one whose fingerprint 0.4.0 has stored: two releases side by side would report it in turns."""
+    numbered = fingerprint(listed_of(entry(PERSON, phoneNumber="5550100111"), NOW))
+    bare = fingerprint(listed_of(entry(PERSON), NOW))
+    assert bare == "||1|da44eb97"
+    assert is_same_entry(numbered, bare)
+    assert is_same_entry(bare, numbered)
+    assert not is_same_entry(numbered, fingerprint(listed_of(entry(PERSON, personId="p-1"), NOW)))
 
 
 def test_pushes_are_folded_as_they_were_recorded() -> None:
