@@ -278,12 +278,15 @@ def _by_ledger(call: Call) -> CallState | None:
 
 def _against(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
     """Return the state of a call of which something speaks against the caller, in the order of the agent's element."""
-    if facts.rejected or facts.red:
-        return CallState(StateName.REJECTED if facts.rejected else StateName.RED)
-    if not facts.distrusted and not facts.voice_mismatch:
-        return None
-    held = _by_verdict(call, facts, book) or CallState(StateName.HELD)
-    return replace(held, name=StateName.DISTRUSTED if facts.distrusted else StateName.MISMATCH)
+    if facts.rejected:
+        return CallState(StateName.REJECTED)
+    shown = (
+        (facts.red, StateName.RED),
+        (facts.distrusted, StateName.DISTRUSTED),
+        (facts.voice_mismatch, StateName.MISMATCH),
+    )
+    name = next((name for holds, name in shown if holds), None)
+    return None if name is None else replace(_by_verdict(call, facts, book) or CallState(name), name=name)
 
 
 def _by_facts(call: Call, facts: Facts) -> CallState | None:
@@ -308,7 +311,8 @@ def _as_enrolled(call: Call, facts: Facts) -> CallState:
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
     """An effect that is held back, with the most important reason."""
-    if not (facts.verified or facts.distrusted or facts.voice_mismatch) or call.seen.reading is None:
+    speaks = facts.verified or facts.red or facts.distrusted or facts.voice_mismatch
+    if not speaks or call.seen.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
     reasons = held_by(verdict)

@@ -1,6 +1,7 @@
 """A call as a line of the board: its state, what comes next, and nothing of a person."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Candidate, Phase, Reason
 from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.book import Outcome, Rule
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.call_page import available_forms
 from callkeeper.desk.board.calls_page import TABS
@@ -133,6 +135,15 @@ def test_reason_for_which_a_reject_of_another_voice_is_held_stands_beside_it() -
     risky = {"mismatch_seen": True, "reading": reading(is_high_risk_device=True), "paused": PauseScope.EFFECTS}
     state = state_of(call(**risky), load_rules("demo"))
     assert (state.name, state.because) == (StateName.MISMATCH, "paused")
+
+
+def test_reason_for_which_a_reject_of_a_red_call_is_held_stands_beside_it() -> None:
+    """A rule rejects on red alone: the board must not look as if the reject were to follow by itself."""
+    red_alone = Rule("red", (("red", True),), Outcome.REJECT, "Red.", on_red_alone=True)
+    paused = call(reading=RED, paused=PauseScope.EFFECTS)
+    state = state_of(paused, replace(BOOK, rules=(red_alone,)))
+    assert (state.name, state.because) == (StateName.RED, "paused")
+    assert state_of(paused, BOOK).because == ""
 
 
 def test_state_has_a_look_of_its_own() -> None:
