@@ -17,7 +17,7 @@ from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules import SHIPPED
 from callkeeper.calls.schedule.plan import schedule_faults
 from callkeeper.desk.access.configured_logins import Grant
-from callkeeper.desk.access.rights import Role
+from callkeeper.desk.access.rights import Role, operator_in
 from callkeeper.service.endpoints import is_institution_key
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.secret import Secret
@@ -136,7 +136,13 @@ def span(units: str, least: str, most: str) -> Callable[[str], int]:
 
 key_prefix: Final = matching(r"[A-Za-z0-9_.-]{1,32}", "must be 1 to 32 letters, digits, dots, hyphens or underscores")
 plain_text: Final = matching(r"[!-~]+", "must be visible ASCII characters without blanks")
-_username: Final = matching(r"[!-~]{1,64}", "must hold usernames of 1 to 64 visible ASCII characters without blanks")
+
+
+def _username(text: str) -> str:
+    ensure(operator_in(text), "must hold usernames of 1 to 64 printable ASCII characters")
+    return text
+
+
 requested_by: Final = per_institution(_username, "username")
 keep_archive: Final = per_institution(span("yd", "1d", "9999y"), "length")
 

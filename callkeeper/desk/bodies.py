@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, force_setattr
 from starlette.requests import ClientDisconnect, Request
 
 from callkeeper.calls.institutions import nearest
@@ -46,12 +46,18 @@ class ActionOrigin(msgspec.Struct, frozen=True):
     action_id: str
 
 
-class _ActionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _OperatorsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    operator: Operator
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "operator", self.operator.strip())
+
+
+class _ActionBody(_OperatorsBody, frozen=True):
     action: ClassVar[str]
     summary: ClassVar[str]
     said_as: ClassVar[type[Statement]]
     """The note that the action leaves. It has the body's own fields under the same names."""
-    operator: Operator
 
     def note(self, origin: ActionOrigin) -> Statement:
         return self.said_as(
@@ -148,10 +154,9 @@ class WithdrawBody(_ActionBody, frozen=True):
     what: Literal["assign", "verified", "distrusted"]
 
 
-class AgentTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AgentTokenBody(_OperatorsBody, frozen=True):
     """Whom the token speaks for, whose calls it reads, and for how many seconds it is valid."""
 
-    operator: Operator
     institutions: Annotated[tuple[InstitutionKey, ...], msgspec.Meta(min_length=1, max_length=100)]
     valid_s: Annotated[int, msgspec.Meta(ge=60, le=3600)] = 900
 
@@ -284,7 +289,7 @@ _TYPES: Final = {
 }
 _UNITS: Final = {"str": ("character", "characters"), "array": ("entry", "entries")}
 _PATTERNS: Final = {
-    "operator": "be 1 to 64 visible ASCII characters",
+    "operator": "be 1 to 64 printable ASCII characters: a core username, not a person's name",
     "person_id": "be 1 to 128 printable ASCII characters, the first and the last no blank",
     "reason": "say why: not only blanks",
 }

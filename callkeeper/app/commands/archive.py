@@ -12,7 +12,6 @@ import click
 
 from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, progress, recorded_calls
 from callkeeper.app.environment import SettingsWrong
-from callkeeper.app.parsing import VISIBLE
 from callkeeper.app.redis_query import Span, query_redis, record_command, record_or_warn
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, printable_json, safe, say
@@ -32,6 +31,7 @@ from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.erasing import Whose
 from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_words
+from callkeeper.desk.access.rights import operator_in
 from callkeeper.service.secret import Secret
 
 _DAY_MS = 86_400_000
@@ -327,7 +327,7 @@ def _note_export(institution: str, results: int | None = None) -> None:
 
 @contextmanager
 def _keeper(operator: str, reason: str) -> Iterator[Keeper]:
-    if not VISIBLE.fullmatch(operator) or not reason.isprintable():
-        raise Misused("--operator must be visible ASCII without blanks, --reason one printable line")
+    if not operator_in(operator) or not reason.isprintable():
+        raise Misused("--operator must be 1 to 64 printable ASCII characters, --reason one printable line")
     with archive_database() as (database, settings):
-        yield Keeper(database, operator, settings.key)
+        yield Keeper(database, operator_in(operator), settings.key)

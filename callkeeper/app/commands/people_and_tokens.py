@@ -21,7 +21,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.desk_tokens import DeskTokens, IssuedToken
 from callkeeper.desk.access.people import Account, Accounts, hash_password
-from callkeeper.desk.access.rights import Rights, Role, is_operator
+from callkeeper.desk.access.rights import Rights, Role, operator_in
 from callkeeper.desk.archived_calls import audited_or_archived
 
 T = TypeVar("T")
@@ -64,10 +64,11 @@ def _checked_name(_context: click.Context, _option: click.Parameter, name: str) 
 
 
 def username(text: str) -> str:
-    """Return the text if it can be a core username."""
-    if not is_operator(text):
-        raise click.BadParameter("a core username is 1 to 64 visible ASCII characters without blanks")
-    return text
+    """Return the core username in a text."""
+    operator = operator_in(text)
+    if not operator:
+        raise click.BadParameter("a core username is 1 to 64 printable ASCII characters")
+    return operator
 
 
 # Users

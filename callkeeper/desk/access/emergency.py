@@ -10,7 +10,7 @@ from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.people import SHARED, Account
-from callkeeper.desk.access.rights import Role, is_operator
+from callkeeper.desk.access.rights import Role, operator_in
 
 SHOWN: Final = timedelta(hours=24)
 """How long the board shows that it was used."""
@@ -25,7 +25,7 @@ class EmergencyLogin:
         self.login = login
         self.account = Account(
             id=f"{SHARED}{login.user}",
-            operator=login.user if is_operator(login.user) else "",
+            operator=operator_in(login.user),
             role=Role.ADMIN,
             stamp=login.key_for("sessions").hex(),
             changed_at=datetime.now(UTC),

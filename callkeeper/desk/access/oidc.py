@@ -30,7 +30,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.people import id_at_provider
-from callkeeper.desk.access.rights import Person, Role, is_operator
+from callkeeper.desk.access.rights import Person, Role, operator_in
 from callkeeper.service.network_failure import network_failure
 
 if TYPE_CHECKING:
@@ -227,8 +227,7 @@ class Provider:
         role = max((grant.role for grant in given), key=list(Role).index)
         limits = [grant.institutions for grant in given if grant.role is role]
         institutions = None if None in limits else frozenset[str]().union(*(limit or () for limit in limits))
-        operator = next(iter(_values(claims, self._config.operator_claim)), "")
-        operator = operator if is_operator(operator) else ""
+        operator = operator_in(next(iter(_values(claims, self._config.operator_claim)), ""))
         if not operator and role is not Role.VIEWER:
             words = f"Your account has no core username (claim {self._config.operator_claim}), which a {role} needs."
             raise ProviderRefused("no operator", words, person_id=person_id)

@@ -6,17 +6,24 @@ from typing import Annotated, Final
 import msgspec
 
 Operator = Annotated[
-    str, msgspec.Meta(pattern=r"^[!-~]{1,64}$(?!\n)", description="Core username of whoever asks for this.")
+    str,
+    msgspec.Meta(
+        pattern=r"^ *[!-~]([ -~]{0,62}[!-~])? *$(?!\n)",
+        description="Core username of whoever asks for this. Blanks around it are left out.",
+    ),
 ]
+"""Assumed (`core-username-alphabet`): core usernames are 1 to 64 printable ASCII characters: a header has to hold them.
+
+Spec: Authentication, rule 2.
+"""
 
 
-def is_operator(text: str) -> bool:
-    """Tell whether a text can be a core username."""
+def operator_in(text: str) -> str:
+    """Return the core username in a text, without the blanks around it; empty if it can be none."""
     try:
-        msgspec.convert(text, Operator)
+        return msgspec.convert(text, Operator).strip()
     except msgspec.ValidationError:
-        return False
-    return True
+        return ""
 
 
 class Role(StrEnum):

@@ -44,6 +44,15 @@ async def test_verified_enrolls_once_as_the_operator(desk: DeskRig) -> None:
     assert (heard.operator, heard.token) == (OPERATOR, "desktop")
 
 
+async def test_operator_whose_core_username_has_blanks_is_recorded_at_the_service(desk: DeskRig) -> None:
+    """A header can hold blanks inside a name. Those around it are left out, as a receiver of headers would not see them."""
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
+    said = await desk.say(call, "verified", operator=" Ann Smith ", **VERIFIED)
+    await desk.run(5)
+    told = await desk.outcome(said)
+    assert (told["state"], told["operator"], call.verifications[-1].by) == ("done", "Ann Smith", "Ann Smith")
+
+
 async def test_check_that_met_a_lapsed_token_is_done_with_the_second_try(desk: DeskRig) -> None:
     """The first try gets a 401 and is repeated after a login: the person is told of the second one only."""
     call = desk.stage.call(END)

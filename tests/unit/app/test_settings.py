@@ -25,7 +25,7 @@ SERVICE = {
     "CALLKEEPER_ACCESS_TOKEN": "canary-access",
     "CALLKEEPER_EMAIL": "svc@reseller.example",
     "CALLKEEPER_PASSWORD": "canary pässword",
-    "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1, cu-2 = svc2",
+    "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1, cu-2 = svc 2",
 }
 WORKER = {"REDIS_URL": "redis://localhost"} | SERVICE
 OUTCOME_SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
@@ -49,7 +49,7 @@ def test_worker_settings_need_redis_and_the_service_only() -> None:
 def test_service_settings_need_no_redis() -> None:
     """The commands of ``callkeeper reseller`` need only the service's credentials."""
     settings = ServiceSettings.load(SERVICE)
-    assert settings.requested_by.for_institution("cu-2") == "svc2"
+    assert settings.requested_by.for_institution("cu-2") == "svc 2"
     assert settings.requested_by.for_institution("cu-9") == "bot"
 
 
@@ -144,7 +144,7 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_REQUESTED_BY", "cu-1=canary"),
         ("CALLKEEPER_REQUESTED_BY", "bot, canary"),
         ("CALLKEEPER_REQUESTED_BY", "bot, cu-1=a, cu-1=canary"),
-        ("CALLKEEPER_REQUESTED_BY", "a canary"),
+        ("CALLKEEPER_REQUESTED_BY", "ä canary"),
         ("CALLKEEPER_REQUESTED_BY", "bot,"),
         ("CALLKEEPER_INSTITUTIONS", "cu-1, canary/2"),
         ("CALLKEEPER_RULES", "/nowhere/canary.toml"),

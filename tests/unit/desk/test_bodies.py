@@ -17,6 +17,7 @@ from callkeeper.desk.bodies import (
 )
 from callkeeper.desk.problems import Problem
 
+OPERATOR = "1 to 64 printable ASCII characters: a core username, not a person's name"
 CHOICES = "OneTimePasswordAuth, KnowledgeBasedAuth, Other"
 MINTED: dict[str, object] = {"institutions": ["cu-1"]}
 WRONG: list[tuple[type[Body | AgentTokenBody], object, str]] = [
@@ -40,7 +41,11 @@ WRONG: list[tuple[type[Body | AgentTokenBody], object, str]] = [
         {"person_id": " Smith"},
         "person_id: must be 1 to 128 printable ASCII characters, the first and the last no blank",
     ),
-    (AssignBody, {"person_id": "p-1", "operator": "Ann Smith"}, "operator: must be 1 to 64 visible ASCII characters"),
+    *(
+        (kind, {**body, "operator": operator}, f"operator: must be {OPERATOR}")
+        for kind, body in ((AssignBody, {"person_id": "p-1"}), (AgentTokenBody, MINTED))
+        for operator in ("", "  ", "J\u00f6rg", "ann\n", "a\tb", "a" * 65)
+    ),
     (AssignBody, {}, "person_id: is missing"),
     (AssignBody, ["Smith"], "body: must be an object"),
     (DistrustedBody, {"reason": None}, "reason: must be a string"),
