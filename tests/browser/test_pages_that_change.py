@@ -158,6 +158,18 @@ def test_screen_reader_hears_once_that_the_connection_is_lost(stage: Stage) -> N
     assert page.evaluate("window.written") == ["Live"]
 
 
+def test_page_of_a_call_that_is_gone_says_so_and_asks_no_more(stage: Stage) -> None:
+    """Its record was erased or has expired: to connect again each second would bring nothing."""
+    redis, keys = stage.stack.redis, Keys()
+    call, gone = assigned(stage), CallId("cu-1", "00000000-0000-4000-8000-000000000001")
+    # A copy of the record, which no worker knows.
+    redis.copy(keys.item(CallId(call["institution_key"], call["voice_id"]).member), keys.item(gone.member))
+    page = stage.board(f"/calls/{gone.institution_key}/{gone.voice_id}")
+    redis.delete(keys.item(gone.member))
+    expect(page.locator("#link")).to_contain_text("is gone")
+    assert page.evaluate("stream.readyState === EventSource.CLOSED")
+
+
 CLICK_TWICE = """button => {
   button.click();
   setTimeout(() => { button.click(); console.info("clicked twice"); }, 200);

@@ -5,6 +5,7 @@ A new connection gets everything, so no position in the stream has to be kept.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -23,7 +24,7 @@ from callkeeper.desk.board.call_page import CallRenderer, call_page
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.renderer import Renderers, View
 from callkeeper.desk.desk import Desk
-from callkeeper.desk.feed import RETRY_S
+from callkeeper.desk.feed import RETRY_S, Listener
 
 POLL_S: Final = 5.0
 """Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is down."""
@@ -88,12 +89,19 @@ class Streams:
                     await asyncio.sleep(RETRY_S)
                     continue
                 if known is None:
+                    yield GONE
                     return
                 page = call_page(known, self.desk.book, action_id, self.now(), institution=institution, alarms=alarms)
                 yield updates.of(writer.view(page, self.now(), visitor)) or ALIVE
-                change = await listener.next(CALL_POLL_S)
-                while change is not None and change.call_id != known.call_id and not listener.is_over:
-                    change = await listener.next(CALL_POLL_S)
+                await _change_of(known.call_id, listener)
+
+
+async def _change_of(call_id: CallId, listener: Listener) -> None:
+    """Wait for a change of a call, but no longer than `CALL_POLL_S`, however often others change."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CALL_POLL_S):
+            while (change := await listener.next(CALL_POLL_S)) and change.call_id != call_id:
+                pass
 
 
 class PageUpdates:
@@ -127,3 +135,5 @@ ALIVE: Final = b": alive\n\n"
 AWAY: Final = "Redis does not answer"
 DARK: Final = b'event: dark\ndata: "%b"\n\n' % AWAY.encode()
 """Shown on a page that was opened while Redis was unreachable: there is no data, not even old data."""
+GONE: Final = b'event: gone\ndata: "The record of this call is gone: erased, or too old. Reload to look again"\n\n'
+"""The last event of a call that no longer exists. Its page does not connect again."""

@@ -197,6 +197,10 @@ function follow() {
     keepFocus(() => show(update));
   });
   own.addEventListener("dark", (event) => lamp(false, JSON.parse(event.data)));
+  own.addEventListener("gone", (event) => {
+    own.close();
+    lamp(false, JSON.parse(event.data));
+  });
   own.addEventListener("error", () => {
     lamp(false, state.lost);
     if (own.readyState === EventSource.CLOSED) setTimeout(again, RETRY_MS);
