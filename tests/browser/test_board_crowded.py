@@ -142,7 +142,7 @@ def test_cards_do_not_push_the_calls_away(stage: Stage, refused: None, width: in
 
 
 def test_filter_shows_one_institution_with_and_without_the_script(stage: Stage, crowd: list[Call]) -> None:
-    """Typing a part of a name or key shows only such lines, also in the folds; without JavaScript Enter does."""
+    """Typing a part of a name or key shows only such lines, also after a reload; without JavaScript Enter does."""
     board = stage.board()
     expect(board.get_by_role("link", name="Example Credit Union 215")).not_to_be_visible()
     board.locator("#sift").fill("crowd-215")
@@ -151,6 +151,14 @@ def test_filter_shows_one_institution_with_and_without_the_script(stage: Stage, 
     board.evaluate("() => { rest(); again(); }")
     board.locator("#link.live").wait_for()  # every line has come anew
     expect(board.get_by_role("link", name="Example Credit Union 214")).not_to_be_visible()
+    board.reload()
+    expect(board.locator("#sift")).to_have_value("crowd-215")
+    expect(board.get_by_role("link", name="Example Credit Union 215")).to_be_visible()
+    board.locator("#link.live").wait_for()
+    expect(board.get_by_role("link", name="Example Credit Union 214")).not_to_be_visible()
+    board.locator("#sift").fill("")
+    expect(board.get_by_role("link", name="Example Credit Union 001")).to_be_visible()
+    assert board.url == f"{stage.web_url}/board"
     still = stage.board(java_script_enabled=False)
     still.locator("#sift").fill("CROWD-215")
     still.locator("#sift").press("Enter")

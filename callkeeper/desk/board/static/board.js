@@ -170,7 +170,12 @@ function sift() {
   sifted = wanted;
 }
 
-sieve?.addEventListener("input", sift);
+// The address keeps it, so that a page that is loaded again, also by itself, is filtered by it.
+
+sieve?.addEventListener("input", () => {
+  sift();
+  history.replaceState(null, "", sieve.value ? `?filter=${encodeURIComponent(sieve.value)}` : location.pathname);
+});
 
 // The stream: whoever comes (again) is told how things are, so nothing has to be remembered.
 
