@@ -161,6 +161,7 @@ def _end_status(after: Call, last: Reading | None, reading: Reading) -> Iterator
 _SOON: Final = timedelta(seconds=30)
 _NEAR: Final = timedelta(seconds=50)
 _PLACEHOLDER: Final = timedelta(days=300)
+_QUARTER: Final = timedelta(minutes=15)
 
 
 def _clock(before: Call, reading: Reading, zone: str) -> Iterator[Shown]:
@@ -176,16 +177,22 @@ def _clock(before: Call, reading: Reading, zone: str) -> Iterator[Shown]:
         return
     shape = f"{ahead.total_seconds():+.0f} s from our clock, {ZONES.get(zone, 'form unknown')}"
     if zone == "none":
-        answer = (
-            "dates-without-zone" if abs(ahead) < _NEAR else f"dates-local-{'east' if ahead > timedelta() else 'west'}"
-        )
-        yield Shown("dates-without-zone", answer, shape)
-    elif abs(ahead) < _NEAR:
+        if _is_of_a_zone(ahead):
+            yield Shown("dates-without-zone", f"dates-local-{'east' if ahead > timedelta() else 'west'}", shape)
+            return
+        yield Shown("dates-without-zone", "dates-without-zone", shape)
+    if abs(ahead) < _NEAR:
         yield Shown("service-clock", USUAL, shape)
     else:
         nearest = min(AHEAD, key=lambda known: abs(ahead - known))
         answer = AHEAD[nearest] if abs(ahead - nearest) < _NEAR else "clock-differs"
         yield Shown("service-clock", answer, shape)
+
+
+def _is_of_a_zone(ahead: timedelta) -> bool:
+    """Tell whether a zone can explain a difference: they differ from UTC by quarters of an hour, from two of them up."""
+    zone = round(ahead / _QUARTER) * _QUARTER
+    return abs(zone) >= 2 * _QUARTER and abs(ahead - zone) < _NEAR
 
 
 def _assigned(before: Call, reading: Reading) -> Iterator[Shown]:
