@@ -159,7 +159,7 @@ def test_screen_reader_hears_once_that_the_connection_is_lost(stage: Stage) -> N
 
 
 def test_page_of_a_call_that_is_gone_says_so_and_asks_no_more(stage: Stage) -> None:
-    """Its record was erased or has expired: to connect again each second would bring nothing."""
+    """Its record has expired or was lost: to connect again each second would bring nothing."""
     redis, keys = stage.stack.redis, Keys()
     call, gone = assigned(stage), CallId("cu-1", "00000000-0000-4000-8000-000000000001")
     # A copy of the record, which no worker knows.

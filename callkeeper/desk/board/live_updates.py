@@ -135,5 +135,5 @@ ALIVE: Final = b": alive\n\n"
 AWAY: Final = "Redis does not answer"
 DARK: Final = b'event: dark\ndata: "%b"\n\n' % AWAY.encode()
 """Shown on a page that was opened while Redis was unreachable: there is no data, not even old data."""
-GONE: Final = b'event: gone\ndata: "The record of this call is gone: erased, or too old. Reload to look again"\n\n'
-"""The last event of a call that no longer exists. Its page does not connect again."""
+GONE: Final = b'event: gone\ndata: "The record of this call is gone: it expired or was lost. Reload to look again"\n\n'
+"""The last event of a call that no longer exists (an erasure leaves its record). Its page does not connect again."""
