@@ -7,10 +7,22 @@
 -- Returns {1 if the caller must enqueue a job, else 0}.
 -- A note gets its time from Redis's clock, because the receiving process's clock may differ by hours.
 -- An event that is already in the event log is a repetition and leaves no second note.
+-- A push about a call that was erased brings no number back.
+local function without(json, name)
+    local value = cjson.decode(json)
+    value[name] = nil
+    return cjson.encode(value)
+end
+
 local now = now_ms()
 local looks, touched = {}, false
 for n = rest, #ARGV, 10 do
     local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
+    local known = member ~= '' and led == '1' and redis.call('GET', alias)
+    if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
+    if member ~= '' and redis.call('HEXISTS', prefix .. ':item:' .. member, 'erased') == 1 then
+        event, note = without(event, 'phone_last4'), without(note, 'phone_number')
+    end
     local is_new = not redis.call('ZSCORE', events_key, event)
     if is_new then
         redis.call('ZADD', events_key, now, event)
@@ -19,8 +31,6 @@ for n = rest, #ARGV, 10 do
     touched = touched or member ~= ''
     if is_new and member ~= '' then
         if alias_of ~= '' then redis.call('SET', alias, alias_of, 'EX', 86400) end
-        local known = led == '1' and redis.call('GET', alias)
-        if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
         note = string.sub(note, 1, -2) .. ',"recorded_ms":' .. string.format('%.0f', now) .. '}'
         local waits = redis.call('EXISTS', prefix .. ':item:' .. member) == 1 and 0 or tonumber(unknown_wait_ms)
         leave_note(prefix, due_key, member, id, note, now + waits, false)

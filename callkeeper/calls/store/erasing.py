@@ -295,6 +295,8 @@ class Eraser:
             calls = {name: call for name, value in stored.items() if value and (call := readable_call(value))}
             lines = parse_trail(await pipe.lrange(trail, 0, -1))
             pipe.multi()
+            if is_own:
+                pipe.hset(item, "erased", "1")  # so that a late push does not bring the number back (push.lua)
             for name, call in calls.items():
                 pipe.hset(item, name, encode_call(without_personal(call, whose, is_own=is_own)))
             bare = lines_without_personal(lines, whose, is_own=is_own)

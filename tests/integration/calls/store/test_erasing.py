@@ -477,6 +477,27 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     assert len(await redis.zrange(keys.events, 0, -1)) == 1
 
 
+@pytest.mark.parametrize("ended_as", [b"1", b"lost"])
+@pytest.mark.parametrize("kind", ["CallStart", "CallEnd"])
+async def test_late_push_brings_no_number_back(rig: Archivist, redis_url: str, ended_as: bytes, kind: str) -> None:
+    """A push that was under way during the erasure is recorded without the number, also under the call's other id.
+
+    One about a call that was given up as lost is a hint for workers, as before.
+    """
+    (call, _), keys = await lived(rig), Keys()
+    member = CallId(KEY, call.voice_id).member
+    await rig.redis.hset(keys.item(member), "settled", ended_as)
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo")
+    events = await rig.redis.zcard(keys.events)
+    await rig.push(call, kind)
+    await rig.push(call, kind, voice_id=None)
+    assert await rig.redis.zcard(keys.events) == events + 2
+    assert await rig.redis.hlen(keys.inbox(member)) == (ended_as == b"lost")
+    assert found_in(await everything(rig.redis, None), *CANARIES) == []
+    await rig.push(rig.stage.call(phone_number=NUMBER))
+    assert NUMBER in await everything(rig.redis, None), "another call of the member is theirs anew"
+
+
 async def test_call_that_a_worker_has_is_counted_and_left(redis: "Redis", redis_url: str) -> None:
     """Its worker would write the data back. The same for a note that waits, because it may hold a number."""
     member = await put(redis, *settled(1))

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import Placement
@@ -91,6 +92,27 @@ async def test_log_of_events_has_no_whole_phone_number(redis: Any, intake: Intak
         {"id": "ev-1", "type": "T" * 40, "institution_key": "cu-1", "phone_last4": "0001", "is_test": True},
         {"id": "ev-2", "type": "CallStart", "institution_key": "cu-1", "voice_id": "v-1"},
     ]
+
+
+async def test_event_of_an_erased_call_is_recorded_without_its_number(store: Store, redis: Any, intake: Intake) -> None:
+    """Also under its alternate id. Samples, and other calls, keep theirs."""
+    await live(store)
+    await intake.record(event(alternate="alt-1"), event_id="ev-0")
+    await redis.hset(KEYS.item(A.member), "erased", "1")
+    await redis.hset(KEYS.item(CallId("cu-1", "alt-1").member), "erased", "1")
+    told = (event(), event(voice_id=None, alternate="alt-1"), event(is_test=True), event(voice_id="v-2"))
+    for number, each in enumerate(told):
+        await redis.delete(KEYS.inbox(A.member), KEYS.events)
+        await intake.record(replace(each, phone_number="5550177123"), event_id=f"ev-{number}")
+        [logged] = [json.loads(entry) for entry in await redis.zrange(KEYS.events, 0, -1)]
+        assert (logged["id"], logged.get("phone_last4")) == (f"ev-{number}", "7123" if number >= 2 else None)
+        notes = [parse_note(note) for note in await redis.hvals(KEYS.inbox(A.member))]
+        assert [(note.event_id, note.phone_number) for note in notes if isinstance(note, Pushed)] == (
+            [(f"ev-{number}", None)] if number < 2 else []
+        )
+    [other] = [parse_note(note) for note in await redis.hvals(KEYS.inbox(CallId("cu-1", "v-2").member))]
+    assert isinstance(other, Pushed)
+    assert other.phone_number == "5550177123"
 
 
 async def test_log_of_events_is_bounded(redis: Any, hand: Hand, intake: Intake) -> None:
