@@ -204,7 +204,7 @@ def shoot(name: str, watchers: Watchers) -> None:
         for look, how in looks.items():
             page = browser.new_page(http_credentials={"username": user, "password": password}, **how)
             page.goto(f"{watchers.stack.demo.web_url}/board")
-            page.wait_for_timeout(1000)
+            page.locator("#link.live, #link.cut").wait_for()  # the stream has said how things are
             page.screenshot(path=folder / f"{name.replace(' ', '-')}{look}.png")
         browser.close()
 

@@ -137,7 +137,6 @@ def distrust(stage: Stage, sandbox: Page) -> str:
 
 def shoot(page: Page, name: str) -> None:
     """Take a screenshot of the top of a page."""
-    page.wait_for_timeout(800)
     path = FOLDER / f"{name}.png"
     width, height = page.evaluate(USED)
     page.screenshot(path=path, clip={"x": 0, "y": 0, "width": width, "height": height})

@@ -87,7 +87,7 @@ def place(profiles: Profiles, running: Stack, voice_id: str) -> Iterator[Place]:
 def shoot(page: Page, name: str) -> None:
     """Save a screenshot if ``TEST_SHOTS`` is set."""
     if folder := os.environ.get("TEST_SHOTS"):
-        page.wait_for_timeout(600)
+        page.locator("#link.live, body[data-stream='']").first.wait_for()
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
