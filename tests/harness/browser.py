@@ -222,13 +222,32 @@ STICKS_OUT = """() => {
 """Returns the elements that are wider than the window."""
 
 
+CUT_OFF = """() => {
+  const isCut = (text) => {
+    const right = text.getBoundingClientRect().right;
+    for (let box = text.parentElement; box; box = box.parentElement) {
+      const style = getComputedStyle(box), its = box.getBoundingClientRect();
+      if (its.width < 2 || style.textOverflow === "ellipsis" || ["auto", "scroll"].includes(style.overflowX)) return false;
+      const hides = style.overflowX !== "visible" || style.contentVisibility === "auto";
+      if (hides && right > its.right + 1) return true;
+    }
+    return false;
+  };
+  const leaves = [...document.querySelectorAll("body *:not(:has(*))")];
+  const texts = leaves.filter(e => e.textContent.trim() && e.checkVisibility());
+  return texts.filter(isCut).map(e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`);
+}"""
+"""Returns the elements whose end is cut off by a box that hides what is too wide for it."""
+
+
 def assert_fits(page: Page) -> None:
-    """Assert that no element is wider than the window after the layout."""
+    """Assert that no element is wider than the window, or cut off by its box, after the layout."""
     for _ in range(20):
-        if page.evaluate(STICKS_OUT) == []:
+        found = page.evaluate(STICKS_OUT) + page.evaluate(CUT_OFF)
+        if not found:
             return
         page.wait_for_timeout(100)
-    assert page.evaluate(STICKS_OUT) == []
+    raise AssertionError(found)
 
 
 def serious(page: Page) -> list[str]:
