@@ -20,6 +20,7 @@ PAGE = """<!doctype html>
   <head>
     <meta charset="utf-8">
     <meta name="viewport" content="width=device-width">
+    <meta name="color-scheme" content="light dark">
     <title>Call</title>
     <script type="module" src="{desk}/desk/callkeeper-call.js"></script>
   </head>
