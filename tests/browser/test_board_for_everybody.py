@@ -235,6 +235,22 @@ def test_call_shows_its_start_in_two_time_zones(stage: Stage, watched: str) -> N
     expect(line(board, watched)).to_be_visible()
 
 
+def test_time_that_stands_still_is_not_called_an_age(stage: Stage, watched: str) -> None:
+    """Without JavaScript nothing counts: a clock time is not "ago", nor an age, and overlaps nothing. Else it is one."""
+    still, live = stage.board(java_script_enabled=False), stage.board()
+    expect(still.locator("#status .push")).to_have_text(re.compile(r"Last push\s*at \d\d:\d\d:\d\d$"))
+    expect(live.locator("#status .push")).to_have_text(re.compile(r"Last push\s*[\d:]+ ago$"))
+    expect(line(still, watched).locator(".age")).to_have_text(re.compile(r"since \d\d:\d\d:\d\d$"))
+    expect(line(live, watched).locator(".age")).to_have_text(re.compile(r"for [\d:]+$"))
+    age = line(still, watched).locator(".age").bounding_box()
+    words = line(still, watched).locator(".next").bounding_box()
+    assert age is not None
+    assert words is not None
+    assert words["x"] + words["width"] < age["x"]
+    still.goto(f"{stage.web_url}/board/calls/cu-1/{watched}")
+    expect(still.locator("#call-head .lasting")).not_to_be_visible()
+
+
 def test_layout_does_not_move_when_checks_get_two_digits(stage: Stage, watched: str) -> None:
     """When the number of checks goes from 9 to 10, nothing in the line moves."""
     page = stage.page()

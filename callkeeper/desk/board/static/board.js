@@ -23,7 +23,8 @@ function write(time, now) {
   if (!last) return;
   let text;
   if (time.dataset.since) {
-    text = length(now - time.dataset.since);
+    text = length(now - time.dataset.since) + ("ago" in time.dataset ? " ago" : "");
+    if (time.firstElementChild) say(time.firstElementChild, "for ");
   } else {
     const left = time.dataset.until - now;
     text = left > -1500 ? `in ${length(left + 999)}` : `${length(-left)} late`;
