@@ -43,7 +43,7 @@ export const WORDS = {
   unassigned: "Nobody is assigned yet",
   waiting: "Listening to the voice",
   undecided: "Undecided",
-  checks: (call) => `${call.checks_used} checks made, ${call.checks_left} left`,
+  checks: (call) => `${call.checks_used} ${call.checks_used === 1 ? "check" : "checks"} made, ${call.checks_left} left`,
   person: (name) => `Caller: ${name}`,
   asked: (because) => `A rule asks: ${because}`,
   ended: "The call has ended.",
@@ -109,11 +109,11 @@ section {
   background: var(--paper); color: var(--ink); border: 1px solid var(--edge);
   border-inline-start: .35rem solid var(--tone, var(--idle)); border-radius: var(--callkeeper-radius, .5rem);
   padding: .75rem 1rem; font: var(--callkeeper-font, 1rem/1.45 system-ui, "Segoe UI", "Noto Sans", Arial, sans-serif);
-  font-variant-numeric: tabular-nums; display: grid; gap: .6rem;
+  font-variant-numeric: tabular-nums; display: flex; flex-direction: column; gap: .6rem;
 }
 section[data-tone="good"] { --tone: var(--good); } section[data-tone="bad"] { --tone: var(--bad); }
 section[data-tone="warn"] { --tone: var(--warn); } section[data-tone="busy"] { --tone: var(--busy); }
-p { margin: 0; overflow-wrap: anywhere; } p:empty { margin-block-start: -.6rem; }
+p { margin: 0; overflow-wrap: anywhere; } section > :empty { margin-block-start: -.6rem; }
 .state { font-size: 1.25em; font-weight: 650; color: var(--tone, var(--idle)); }
 .state::before { content: attr(data-mark) / ""; margin-inline-end: .4em; }
 .detail { color: var(--dim); }

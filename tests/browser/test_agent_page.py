@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,27 @@ def test_agent_sees_the_voice_authenticated(desktop: Desktop) -> None:
     expect(page.get_by_role("button", name="Verified", exact=True)).not_to_be_visible()
     desktop.stack.happen(call, "end")
     expect(page.locator("callkeeper-call .notes")).to_contain_text("The call has ended")
+
+
+def test_one_check_is_not_called_checks(desktop: Desktop) -> None:
+    """It is the first thing that an agent reads about the caller."""
+    page, script = desktop.open(desktop.stack.call(end(60))), f"{desktop.stack.demo.web_url}/desk/callkeeper-call.js"
+    made = "[1, 2].map(used => WORDS.checks({ checks_used: used, checks_left: 18 }))"
+    say = f"script => import(script).then(({{ WORDS }}) => {made})"
+    assert page.evaluate(say, script) == ["1 check made, 18 left", "2 checks made, 18 left"]
+
+
+def test_empty_lines_take_no_room(desktop: Desktop) -> None:
+    """They have to be there for screen readers: the state, the caller and the buttons stand close together all the same."""
+    page = desktop.open(desktop.stack.call(end(60)))
+    expect(state(page)).to_have_text("Listening to the voice")
+    parts = [
+        page.locator(f"callkeeper-call .{name}").bounding_box() for name in ("section", "state", "detail", "actions")
+    ]
+    card, *lines = [box for box in parts if box is not None]
+    gaps = [below["y"] - above["y"] - above["height"] for above, below in pairwise(lines)]
+    assert gaps == pytest.approx([9.6, 9.6], abs=1)
+    assert card["y"] + card["height"] - lines[-1]["y"] - lines[-1]["height"] == pytest.approx(13, abs=1)
 
 
 def test_agent_verifies_a_caller(desktop: Desktop) -> None:
