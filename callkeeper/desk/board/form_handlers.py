@@ -119,7 +119,7 @@ class FormHandlers:
         try:
             body: Body = msgspec.convert(fields, type=BODIES[action], strict=False)
         except msgspec.ValidationError as error:
-            raise FormRefused(400, f"{_field(str(error))} is missing or invalid.") from None
+            raise FormRefused(400, _remedy(str(error))) from None
         try:
             return await self.actions.request(BOARD, place, action, body, None, assigns=True)
         except Problem as problem:
@@ -225,13 +225,13 @@ def _because(form: Mapping[str, str]) -> str:
     return because
 
 
-def _field(message: str) -> str:
-    """Return the page's name of the field that a message of msgspec is about."""
-    words = {
-        "person_id": "The person",
-        "validation_type": "How it was verified",
-        "reason": "Why",
-        "applied": "Whether it was applied",
-        "notes": "The note",
+def _remedy(message: str) -> str:
+    """Return what to do about the field that a message of msgspec is about."""
+    remedies = {
+        "person_id": "Choose the person, or type their id: at most 128 characters of ASCII.",
+        "validation_type": "Choose how the caller was verified.",
+        "reason": "Say why, in at most 500 characters.",
+        "applied": "Say whether it was applied.",
+        "notes": "Shorten the note to 500 characters.",
     }
-    return next((label for name, label in words.items() if name in message), "A field")
+    return next((remedy for name, remedy in remedies.items() if name in message), "A field is missing or invalid.")

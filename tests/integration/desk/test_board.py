@@ -125,10 +125,13 @@ async def test_form_that_cannot_be_done_says_why_and_keeps_what_was_typed(rig: B
     assert (other.status_code, "no field operator" in other.text) == (400, True)
     for kind in ("NoAuth", "VoiceAuth"):
         refused = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type=kind)
-        assert (refused.status_code, "How it was verified is missing or invalid" in refused.text) == (400, True)
+        assert (refused.status_code, "Choose how the caller was verified" in refused.text) == (400, True)
         assert f"<option>{kind}" not in refused.text
-    missing = await rig.fill(f"{of(call)}/distrusted")
-    assert (missing.status_code, "Why is missing" in missing.text) == (400, True)
+    for reason in ({}, {"reason": "   "}):
+        missing = await rig.fill(f"{of(call)}/distrusted", **reason)
+        assert (missing.status_code, "Say why" in missing.text) == (400, True)
+    long = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="Other", notes="n" * 501)
+    assert (long.status_code, "Shorten the note to 500 characters" in long.text) == (400, True)
     rig.visitor.person = replace(ANN, operator="")
     again = await rig.fill(f"{of(call)}/assign", person_id="p-1")
     assert (again.status_code, "no core username" in again.text) == (403, True)
@@ -663,7 +666,7 @@ async def test_form_cannot_enroll_the_wrong_person(rig: BoardRig) -> None:
     assert page.count('<option value="">choose …</option>') == 2 + 1, "the person in two forms, and the method"
     assert "selected" not in page
     refused = await rig.fill(f"{of(call)}/verified", person_id="p-2", notes="by letter")
-    assert (refused.status_code, "How it was verified is missing" in refused.text) == (400, True)
+    assert (refused.status_code, "Choose how the caller was verified" in refused.text) == (400, True)
     assert 'value="p-2" selected' in refused.text
     assert 'value="by letter"' in refused.text
     nobody = await rig.fill(f"{of(call)}/assign", person_id="?")
