@@ -143,7 +143,7 @@ async def test_agent_does_not_take_the_idempotency_keys_of_others(
         ({"institutions": []}, 400, "institutions"),
         ({"institutions": ["cu-9"]}, 400, "institutions"),
         ({"institutions": ["cu-1"] * 101}, 400, "institutions"),
-        ({"operator": "two words"}, 400, "operator"),
+        ({"operator": "two\nlines"}, 400, "operator"),
         ({"valid_s": 59}, 400, "valid_s"),
         ({"valid_s": 3601}, 400, "valid_s"),
         ({"valid_s": 1e9}, 400, "valid_s"),

@@ -83,7 +83,7 @@ async def test_users_are_added_changed_and_removed(redis: Redis, redis_url: str)
         (("ann", "--role", "agent"), "annannannann", "hard to guess"),
         (("ann", "--role", "agent"), "", "hard to guess"),
         (("oidc:ann", "--role", "agent"), PASSWORD, "letters, digits"),
-        (("ann", "--role", "agent", "--operator", "two words"), PASSWORD, "core username"),
+        (("ann", "--role", "agent", "--operator", "Jörg"), PASSWORD, "core username"),
         (("ann", "--role", "agent", "-i", "cu-x"), PASSWORD, "--force"),
         (("ann", "--role", "boss"), PASSWORD, "boss"),
     ],
