@@ -4,9 +4,9 @@ Keys come from logins and from the service's list. The standing comes from the l
 is read every 90 s by one of all workers, who asks by key for those that it does not name and that have no standing, or
 one with which nothing may be done. A login is made hourly, and at most once a minute when an unknown key appears. A key
 that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A key
-that only the settings name is asked for by key. While the service does not answer, what is missing is asked for every
-3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list
-names is the account's to manage.
+that only the settings name is asked for by key. While the service does not answer, those of which nothing is known yet
+are asked for every 3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list names is the account's to
+manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
 once for all workers.
@@ -64,7 +64,7 @@ REFRESH_S = 60.0
 """How often a worker asks the service for what is missing, in seconds: unknown keys, logins without a key."""
 
 WHILE_SILENT = timedelta(seconds=3)
-"""How often one of all workers asks for what is missing while the service does not answer. A refusal is an answer."""
+"""How often one of all workers asks while the service has never answered about an institution. A refusal is an answer."""
 
 WHILE_ASKED_S = 0.5
 """How soon a call asks again while another worker asks the service, in seconds."""
@@ -260,7 +260,8 @@ class Institutions:
         if missing or (sought is not None and sought not in owned):
             now_s = self.monotonic()
             is_due |= now_s - self._missed_at_s > REFRESH_S
-            is_due |= self._is_silent and await self.listings.may_ask("missing", now, WHILE_SILENT)
+            is_unheard = not missing <= {key for key, one in stored.items() if one.told_at is not None}
+            is_due |= self._is_silent and is_unheard and await self.listings.may_ask("missing", now, WHILE_SILENT)
             self._missed_at_s = now_s if is_due else self._missed_at_s
         if is_due:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.

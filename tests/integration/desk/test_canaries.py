@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.app.logs import describe_exception, keep_to_vocabulary, render_json
+from callkeeper.app.logs import describe_exception, keep_to_vocabulary, render_json, stamp
 from callkeeper.app.telemetry import OtelTracer
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.tracing import traced_by
@@ -184,8 +184,9 @@ async def everything_in(redis: Any) -> str:
 
 def rendered(entries: list[Any]) -> str:
     """Return log lines as they would be written."""
-    lines = [keep_to_vocabulary(None, "", describe_exception(None, "", {**entry})) for entry in entries]
-    return "\n".join(render_json(None, "", dict(line)) for line in lines)
+    lines = [stamp(None, "", {"level": "info", **entry}) for entry in entries]
+    kept = [keep_to_vocabulary(None, "", describe_exception(None, "", line)) for line in lines]
+    return "\n".join(render_json(None, "", line) for line in kept)
 
 
 async def desk_answers(rig: DeskRig) -> str:
