@@ -21,7 +21,7 @@ from callkeeper.app.alert_courier import AlertCourier
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import AlertSettings, StoreSettings
 from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from callkeeper.calls.incident import Weight
+from callkeeper.calls.incident import IncidentKind, Weight
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader
@@ -80,7 +80,7 @@ class AlertWatch:
         self._shared: dict[str, OpenAlert] = {}
         """Alerts that every process can see. The leader sends them."""
         self._own: dict[str, OpenAlert] = {}
-        """Alerts that Redis is unreachable. Only this process knows that it sent them."""
+        """Alerts that Redis is unreachable or refuses writes. Only this process knows that it sent them."""
         self._retry: dict[str, tuple[datetime, float]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -138,11 +138,12 @@ class AlertWatch:
         if self._stands_back_until is not None and now < self._stands_back_until:
             return
         leads, is_redis_back = await self._lead(state)
+        if not leads:
+            self._shared, self._stored = {}, {}
         if is_redis_back:
             self._own = watched(self._own, [], now)
             await self._notify(state, self._own, now)
         if not leads:
-            self._shared = {}
             return
         try:
             signals = await reader.read(now=self._clock() if self._clock else None)
@@ -151,8 +152,10 @@ class AlertWatch:
             self._own = watched(self._own, [REDIS_AWAY], now)
             await self._notify(None, self._own, now)
             return
-        self._own = watched(self._own, [], now)
-        self._shared = watched(self._shared, alerts_of(incidents_of(signals), attention), signals.now)
+        alerts = alerts_of(incidents_of(signals), attention)
+        own = [alert for alert in alerts if alert.key == IncidentKind.REDIS_REFUSES]
+        self._own = watched(self._own, own, now)
+        self._shared = watched(self._shared, [alert for alert in alerts if alert not in own], signals.now)
         await self._notify(state, self._own, now)
         await self._notify(state, self._shared, signals.now)
         await _quietly(self._save(state))

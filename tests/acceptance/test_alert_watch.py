@@ -179,15 +179,8 @@ async def test_last_leader_alerts_while_redis_is_down(site: Site, monkeypatch: p
     first, second = site.process(), site.process()
     await site.look(first, second, seconds=9)
 
-    async def away(*_: object, **__: object) -> None:
-        raise RedisConnectionError("away")
-
     with monkeypatch.context() as gone:
-        for name in ("evalsha", "execute_command"):
-            gone.setattr(site.redis, name, away)
-        for process in (first, second):
-            gone.setattr(process.state, "lead", away)
-            gone.setattr(process.reader, "read", away)
+        _cut_off(gone, site, first, second)
         told = await site.look(first, second, seconds=90)
     assert told == [("1", "redis_away", "now"), ("2", "redis_away", "now")]
     await site.start_worker()
@@ -196,6 +189,19 @@ async def test_last_leader_alerts_while_redis_is_down(site: Site, monkeypatch: p
         ("1", "redis_away", "over"),
         ("2", "redis_away", "over"),
     ]
+
+
+def _cut_off(gone: pytest.MonkeyPatch, site: Site, *processes: Process) -> None:
+    """Make Redis unreachable."""
+
+    async def away(*_: object, **__: object) -> None:
+        raise RedisConnectionError("away")
+
+    for name in ("evalsha", "execute_command"):
+        gone.setattr(site.redis, name, away)
+    for process in processes:
+        gone.setattr(process.state, "lead", away)
+        gone.setattr(process.reader, "read", away)
 
 
 async def test_last_leader_alerts_while_redis_refuses_writes(site: Site) -> None:
@@ -212,6 +218,37 @@ async def test_last_leader_alerts_while_redis_refuses_writes(site: Site) -> None
     await site.start_worker()
     over = await site.look(first, second, seconds=120)
     assert over == [("1", "redis_refuses", "over"), ("2", "redis_refuses", "over")]
+
+
+async def test_end_of_refused_writes_is_told_whoever_leads_then(site: Site) -> None:
+    """Redis refuses writes until the lead expires, so another process leads afterwards: the end is told all the same."""
+    await site.start_worker()
+    first, second = site.process(), site.process()
+    await site.look(first, second, seconds=9)
+    await site.redis.config_set("maxmemory", "1")
+    try:
+        told = await site.look(first, second, seconds=60)
+    finally:
+        await site.redis.config_set("maxmemory", "0")
+    await site.redis.delete(Keys().alert_leader)  # as if it had expired
+    await site.start_worker()
+    assert [*told, *await site.look(second, first, seconds=60)] == [
+        (target, "redis_refuses", state) for state in ("now", "over") for target in ("1", "2")
+    ]
+
+
+async def test_leader_of_before_an_outage_deletes_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage of Redis another process leads: what was told before stays stored, and is not told again."""
+    first, second = site.process(), site.process()
+    assert await site.look(first, second, seconds=60) == NOW
+    with monkeypatch.context() as gone:
+        _cut_off(gone, site, first, second)
+        await site.look(first, second, seconds=60)
+    await site.redis.delete(Keys().alert_leader)  # as if it had expired
+    after = await site.look(second, first, seconds=60)
+    assert after == [("1", "redis_away", "over"), ("2", "redis_away", "over")]
+    await site.redis.delete(Keys().alert_leader)
+    assert await site.look(site.process(), seconds=60) == []
 
 
 async def test_log_and_store_hold_no_address(site: Site, logged: LogCapture) -> None:
