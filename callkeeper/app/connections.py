@@ -208,12 +208,11 @@ def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> "Redis":
     )
 
 
-CLUSTER_REMEDY: Final = "REDIS_URL must lead to a single Redis, or to sentinels (redis+sentinel://)"
-
-
-def is_cluster(info: Mapping[str, Any]) -> bool:
-    """Tell whether a server that gave this answer to INFO is a node of a Redis Cluster. Those refuse our scripts."""
-    return info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == 1
+def other_mode(info: Mapping[str, Any]) -> str | None:
+    """Return what refuses our scripts, if a server that gave this answer to INFO is no single server."""
+    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == 1:
+        return "a Redis Cluster, which is not supported"
+    return "a sentinel, not the server itself" if info.get("redis_mode") == "sentinel" else None
 
 
 def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:

@@ -12,10 +12,11 @@ from typing import Final, NoReturn, TypeVar
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.connections import CLUSTER_REMEDY, blocking_redis, is_cluster
+from callkeeper.app.connections import blocking_redis, other_mode
 from callkeeper.app.environment import REMOVED, SettingsSection, SettingsWrong, unknown_variables
 from callkeeper.app.extras import how_to_install, missing, require
 from callkeeper.app.logs import divert_crashes, set_up_logging
+from callkeeper.app.redis_failure import SINGLE_REMEDY
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings, refuse_misspelled
 from callkeeper.app.terminal import Misset
@@ -181,14 +182,14 @@ def telemetry_of(
 
 
 def require_single_redis(place: RedisLocation) -> None:
-    """Make sure that Redis, if it answers, is no Redis Cluster. If it is away, the doctor says so later.
+    """Make sure that Redis, if it answers, is a server. If it is away, the doctor says so later.
 
     Raises:
-        Misset: It is one.
+        Misset: It is a Redis Cluster or a sentinel.
     """
     with suppress(RedisError, OSError), blocking_redis(place, timeout_s=1.0) as redis:
-        if is_cluster(dict(redis.info())):
-            raise Misset(f"{place.address} is a Redis Cluster, which is not supported: {CLUSTER_REMEDY}")
+        if (mode := other_mode(dict(redis.info()))) is not None:
+            raise Misset(f"{place.address} is {mode}: {SINGLE_REMEDY}")
 
 
 def require_extras(settings: WebSettings | WorkerSettings) -> None:

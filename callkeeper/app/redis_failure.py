@@ -10,12 +10,17 @@ from callkeeper.app.redis_location import RedisLocation
 from callkeeper.calls.store.writable import REFUSALS, RefusalWords, refusal_in
 from callkeeper.service.network_failure import CertificateFault, NetworkFailure, certificate_fault, network_failure
 
+SINGLE_REMEDY: Final = "REDIS_URL must lead to a single Redis, or to sentinels (redis+sentinel://)"
+
 _DATABASE: Final = RefusalWords("has no such database", "Correct the number at the end of REDIS_URL.")
 _SAID: Final = {
     "DB index": _DATABASE,  # the server's words
     "Invalid Database": _DATABASE,  # those of redis-py
     "loading the dataset": RefusalWords("is still loading its data", "Wait until it has."),
     "max number of clients": RefusalWords("takes no more clients", "Raise its maxclients, or close other clients."),
+    "'SENTINEL'": RefusalWords("is no sentinel", "Correct the sentinels in REDIS_URL; a server itself is redis://."),
+    "`SENTINEL`": RefusalWords("is no sentinel", "Correct the sentinels in REDIS_URL; a server itself is redis://."),
+    "unknown command": RefusalWords("lacks a command: it is a sentinel, or not supported", f"{SINGLE_REMEDY}."),
 }
 _ADVICE: Final = {
     NetworkFailure.NAME: "Correct the host in REDIS_URL.",

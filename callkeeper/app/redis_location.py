@@ -12,7 +12,10 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
+from redis.asyncio.connection import ConnectionPool as AsyncConnectionPool
 from redis.asyncio.connection import parse_url
+from redis.connection import ConnectionPool
+from redis.exceptions import RedisError
 
 from callkeeper.service.secret import Secret
 
@@ -177,4 +180,16 @@ def _options_of(url: str) -> dict[str, Any]:
         raise ValueError(
             "must not say how certificates are verified: set CALLKEEPER_REDIS_CA, or CALLKEEPER_REDIS_TLS=unverified"
         )
+    if "decode_responses" in options or not _is_known_to_clients(url):
+        raise ValueError("has an option, behind the ?, that the Redis client does not know or we cannot use")
     return options
+
+
+def _is_known_to_clients(url: str) -> bool:
+    """Tell whether both Redis clients can make a connection with what follows the question mark. This opens none."""
+    try:
+        for pool in (ConnectionPool, AsyncConnectionPool):
+            pool.from_url(url).make_connection()
+    except (TypeError, ValueError, AttributeError, RedisError):
+        return False
+    return True

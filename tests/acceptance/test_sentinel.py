@@ -18,7 +18,7 @@ from callkeeper.app.redis_location import RedisLocation, parse_location
 from callkeeper.calls.store.job_queue import Waker, calls_queue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Scripts
-from tests.faults.sentinel import Watched, watched_redis
+from tests.faults.sentinel import SENTINEL_PASSWORD, Watched, watched_redis
 
 
 @pytest.fixture
@@ -139,3 +139,13 @@ async def test_doctor_names_what_is_wrong_with_the_url(watched: Watched, right: 
     assert told in finding.detail
     assert ("Correct user and password" in finding.remedy) is (right == "redis-word")
     assert wrong not in finding.detail or right == "/calls-master/"
+
+
+async def test_doctor_names_a_sentinel_that_the_url_takes_for_the_server(watched: Watched) -> None:
+    """``redis://`` with a sentinel's port: the doctor says what answers there, and what to set instead."""
+    place = parse_location(f"redis://:{SENTINEL_PASSWORD}@127.0.0.1:{watched.sentinel_port}/0")
+    async with worker_redis(place) as redis:
+        [finding] = await store_findings(redis, place)
+    assert finding.severity is Severity.FAULT
+    assert finding.detail == f"{place.address} is a sentinel, not the server itself"
+    assert "redis+sentinel://" in finding.remedy

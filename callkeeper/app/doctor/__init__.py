@@ -65,18 +65,20 @@ async def examine(
         keys = known.store.keys
         takes_writes = not any(finding.topic is Topic.REDIS_WRITES for finding in store)
         is_release = before_deploy and takes_writes
-        released = frozenset() if is_away else await released_variables(redis, keys, is_release=is_release)
+        released, incidents, unreadable = frozenset[str](), list[Incident](), list[Finding]()
+        if not is_away:
+            try:
+                released = await released_variables(redis, keys, is_release=is_release)
+                incidents = [] if before_deploy else await current_incidents(redis, keys)
+            except RedisError as error:
+                failure = redis_failure(known.store.redis, error)
+                unreadable = [fault(Topic.REDIS, f"its data cannot be read: it {failure.what}", failure.advice)]
         for finding in unknown_variable_findings(environ, released):
             yield finding
         if is_away:
             return
-        incidents: list[Incident] = []
-        if not before_deploy:
-            try:
-                incidents = await current_incidents(redis, keys)
-            except RedisError as error:
-                failure = redis_failure(known.store.redis, error)
-                yield fault(Topic.REDIS, f"its data cannot be read: it {failure.what}", failure.advice)
+        for finding in unreadable:
+            yield finding
         sections = _sections(redis, known, worker, web, incidents, before_deploy=before_deploy, is_release=is_release)
         for topic, section in sections:
             async for finding in guarded(topic, section):

@@ -8,9 +8,9 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from callkeeper.app.connections import CLUSTER_REMEDY, is_cluster
+from callkeeper.app.connections import other_mode
 from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from callkeeper.app.redis_failure import redis_failure
+from callkeeper.app.redis_failure import SINGLE_REMEDY, redis_failure
 from callkeeper.app.redis_location import RedisLocation, Tls
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.writable import REFUSALS, refusal_of
@@ -28,15 +28,19 @@ _PINGS: Final = 15
 
 
 async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
-    """Check Redis. If it does not answer, return only that fault."""
-    client: Any = redis  # its stubs cannot know what INFO answers
+    """Check Redis. If it does not answer, or refuses what every process needs, return only that fault."""
     try:
-        info: dict[str, Any] = await client.info()
+        return await _server_findings(redis, place, keys)
     except (RedisError, OSError) as error:
         failure = redis_failure(place, error)
         return [fault(Topic.REDIS, f"{place.address} {failure.what}", failure.advice)]
-    if is_cluster(info):
-        return [fault(Topic.REDIS, f"{place.address} is a Redis Cluster, which is not supported", CLUSTER_REMEDY)]
+
+
+async def _server_findings(redis: "Redis", place: RedisLocation, keys: Keys) -> list[Finding]:
+    client: Any = redis  # its stubs cannot know what INFO answers
+    info: dict[str, Any] = await client.info()
+    if (mode := other_mode(info)) is not None:
+        return [fault(Topic.REDIS, f"{place.address} is {mode}", SINGLE_REMEDY)]
     return [
         _version(place, info),
         _tls(place),

@@ -170,6 +170,28 @@ async def test_doctor_names_a_redis_that_does_not_answer(sandbox_server: ServedS
     assert "very-secret-word" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("lacking", "what"),
+    [
+        pytest.param(
+            {"categories": ["+@all"], "keys": ["other:*", "rq:*"]}, "its data cannot be read: it", id="prefix"
+        ),
+        pytest.param({"categories": ["+@all"], "commands": ["-time"], "keys": ["*"]}, "{address}", id="command"),
+    ],
+)
+async def test_doctor_names_rights_that_our_user_lacks(
+    redis_url: str, sandbox_server: ServedSandbox, lacking: dict[str, Any], what: str
+) -> None:
+    """The user of ``REDIS_URL`` may not do what the doctor needs, as with the rights of another prefix."""
+    with Redis.from_url(redis_url) as redis:
+        redis.acl_setuser("ops", enabled=True, passwords=["+ops-word-4711"], **lacking)
+    url = redis_url.replace("://", "://ops:ops-word-4711@")
+    found = await findings(environment(url, sandbox_server))
+    words = what.format(address=redis_url)
+    assert found["redis"].detail == f"{words} refuses: our user may not run a command"
+    assert found["redis"].remedy == "Give the user of REDIS_URL the rights in deploy/redis/users.acl.example."
+
+
 async def test_doctor_names_a_database_that_does_not_exist(redis_url: str, sandbox_server: ServedSandbox) -> None:
     """A number above the server's last database is what is wrong, not that the server is away."""
     found = await findings(environment(f"{redis_url.rpartition('/')[0]}/99", sandbox_server))

@@ -59,17 +59,19 @@ def places() -> Iterator[dict[str, str]]:
         ("redis://{redis}/99", "has no such database", "Correct the number at the end of REDIS_URL."),
         ("redis://canary:canary-word@{redis}/0", "refuses the login", "Correct user and password in REDIS_URL."),
         ("unix:///no/such.sock", "does not answer: no such file", "Start it, or correct the path"),
+        ("redis+sentinel://{redis}/calls/0", "is no sentinel", "a server itself is redis://"),
     ],
 )
 async def test_redis_that_cannot_be_used_is_named_by_cause(
     redis_url: str, places: dict[str, str], url: str, what: str, advice: str
 ) -> None:
     """The cause and what to do about it, without the name of a class and without a password."""
-    place = parse_location(url.format(redis=urlsplit(redis_url).netloc, **places))
+    text = url.format(redis=urlsplit(redis_url).netloc, **places)
+    place = parse_location(text)
     async with worker_redis(place) as redis:
         [finding] = await store_findings(redis, place)
     assert finding.detail == f"{place.address} {what}"
     assert advice in finding.remedy
-    command = await asyncio.to_thread(CliRunner(env={"REDIS_URL": place.url.reveal()}).invoke, main, ["pauses"])
+    command = await asyncio.to_thread(CliRunner(env={"REDIS_URL": text}).invoke, main, ["pauses"])
     assert f"Redis at {place.address} {what}. {finding.remedy}\n" in command.output
     assert "canary-word" not in f"{finding.detail} {command.output}"
