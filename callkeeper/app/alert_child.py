@@ -2,13 +2,15 @@
 
 Importing apprise costs 40 MiB and 0.8 s of CPU (*measured*). It is synchronous and reads whole answers, so it runs in a
 process that the parent ends at a deadline. The log of apprise may contain secrets from the addresses, so of a line only
-the status is kept and the kind of error. Standard input and standard output are one JSON object each.
+the status is kept and the kind of error. Standard input is one JSON object. Standard output is a line of JSON with the
+indexes of invalid addresses, then one for each note as soon as it is answered: the parent may end us at any time.
 """
 
 import logging
 import re
 import resource
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -32,13 +34,6 @@ class Order(msgspec.Struct, frozen=True):
 
     urls: list[str]
     notes: list[AlertNote] = []
-
-
-class AlertReport(msgspec.Struct, frozen=True):
-    """The indexes of invalid addresses, and for each note why it was not accepted; empty if it was."""
-
-    invalid: list[int]
-    refusals: list[str]
 
 
 NO_ADDRESS: Final = "not an address of apprise"
@@ -66,8 +61,11 @@ class RefusalLog(logging.Handler):
             self.why = why
 
 
-def carry_out(order: Order) -> AlertReport:
-    """Validate the addresses and send the notes one after the other."""
+def carry_out(order: Order) -> Iterator[list[int] | str]:
+    """Validate the addresses and send the notes one after the other.
+
+    Yield the indexes of invalid addresses, and for each note why it was not accepted; empty if it was.
+    """
     import apprise  # noqa: PLC0415  (the reason for this process)
     from requests import sessions  # noqa: PLC0415
 
@@ -89,14 +87,17 @@ def carry_out(order: Order) -> AlertReport:
             was_taken = False
         return "" if was_taken else log.why
 
-    return AlertReport([n for n, service in enumerate(services) if not service], [bring(note) for note in order.notes])
+    yield [n for n, service in enumerate(services) if not service]
+    yield from map(bring, order.notes)
 
 
 def main() -> None:
     """Carry out the order on standard input."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    sys.stdout.buffer.write(msgspec.json.encode(carry_out(order)))
+    for answer in carry_out(order):
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from itertools import chain, repeat
+from typing import Any, Final
 
 import msgspec
 
-from callkeeper.app.alert_child import UNKNOWN, AlertNote, AlertReport, Order
+from callkeeper.app.alert_child import UNKNOWN, AlertNote, Order
 from callkeeper.app.parsing import AlertAddress
 from callkeeper.calls.alerts import AlertMessage, Target
 
@@ -45,35 +46,39 @@ class AlertCourier:
 
     async def wrong(self) -> list[str]:
         """Return the targets whose addresses are not valid; none if the check takes too long."""
-        report = await self._run(Order([address.url.reveal() for address in self._addresses]))
-        return [self.targets[n].name for n in report.invalid] if isinstance(report, AlertReport) else []
+        answers, _ = await self._run(Order([address.url.reveal() for address in self._addresses]))
+        return [self.targets[n].name for n in answers[0]] if answers else []
 
     async def _bring(self, target: str, messages: Sequence[AlertMessage]) -> Mapping[AlertMessage, str]:
         url = self._addresses[int(target) - 1].url.reveal()
         notes = [AlertNote(message.title, message.body, message.tone) for message in messages]
-        report = await self._run(Order([url], notes))
-        if not isinstance(report, AlertReport):
-            return dict.fromkeys(messages, report)
-        return {message: why for message, why in zip(messages, report.refusals, strict=True) if why}
+        answers, end = await self._run(Order([url], notes))
+        return {message: why for message, why in zip(messages, chain(answers[1:], repeat(end)), strict=False) if why}
 
-    async def _run(self, order: Order) -> AlertReport | str:
-        """Run a child process; return its report, or why there is none."""
+    async def _run(self, order: Order) -> tuple[list[Any], str]:
+        """Run a child process; return its answers, and why there are no more."""
         environ = {name: value for name, value in os.environ.items() if name in _KEPT}
         pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         command = (sys.executable, "-m", "callkeeper.app.alert_child")
         try:
-            child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environ)
+            child: Any = await asyncio.create_subprocess_exec(  # its type cannot know that both are pipes
+                *command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environ
+            )
         except OSError:  # the machine has no room for a process
-            return "no process could be started"
+            return [], "no process could be started"
+        answers: list[Any] = []
         try:
             async with asyncio.timeout(self._deadline_s):
-                report, _ = await child.communicate(msgspec.json.encode(order))
-            return msgspec.json.decode(report, type=AlertReport)
+                child.stdin.write(msgspec.json.encode(order))
+                child.stdin.close()
+                async for line in child.stdout:
+                    answers.append(msgspec.json.decode(line))  # noqa: PERF401  (what is there at the deadline counts)
         except TimeoutError:
-            return f"no answer within {self._deadline_s:g} s"
+            return answers, f"no answer within {self._deadline_s:g} s"
         except (msgspec.MsgspecError, OSError):
-            return UNKNOWN
+            pass
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
             await asyncio.shield(child.wait())
+        return answers, UNKNOWN

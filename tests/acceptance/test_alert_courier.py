@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,27 @@ async def test_deadline_ends_the_wait_for_a_receiver_that_hangs() -> None:
             assert await courier.bring([message()]) == {message(): f"no answer within {deadline_s:g} s"}
             deadline_s *= 2
         silent.released.set()
+
+
+class StuckLater(Silent):
+    """Accepts one message, and does not answer the next."""
+
+    async def reply(self, writer: asyncio.StreamWriter) -> None:
+        """Answer the first message."""
+        await (Chat if len(self.got) == 1 else Silent).reply(self, writer)
+
+
+async def test_deadline_forgets_no_message_that_was_accepted() -> None:
+    """A slow receiver accepts some messages until the deadline: only the others are sent again."""
+    slow, deadline_s, sent = StuckLater(), 2.0, [message(), replace(message(), key="late")]
+    async with open_chat(slow) as url:
+        while len(slow.got) < len(sent):
+            slow.got.clear()
+            courier = AlertCourier(alert_addresses(f"{url}?rto=60"), deadline_s=deadline_s)
+            refused = await courier.bring(sent)
+            deadline_s *= 2
+        slow.released.set()
+    assert refused == {sent[1]: f"no answer within {deadline_s / 2:g} s"}
 
 
 @pytest.mark.parametrize("status", [pytest.param(302, marks=pytest.mark.night), 307])
