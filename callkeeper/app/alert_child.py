@@ -2,8 +2,8 @@
 
 Importing apprise costs 40 MiB and 0.8 s of CPU (*measured*). It is synchronous and reads whole answers, so it runs in a
 process that the parent ends at a deadline. The log of apprise may contain secrets from the addresses, so of a line only
-the status is kept and the kind of error. Standard input is one JSON object. Standard output is a line of JSON with the
-indexes of invalid addresses, then one for each note as soon as it is answered: the parent may end us at any time.
+the status is kept and the kind of error. Standard input is one JSON object. Standard output is a line of JSON for each
+answer, as soon as it is known, because the parent may end us at any time.
 """
 
 import logging
@@ -11,7 +11,7 @@ import re
 import resource
 import sys
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -35,6 +35,9 @@ class Order(msgspec.Struct, frozen=True):
     urls: list[str]
     notes: list[AlertNote] = []
 
+
+Answer: TypeAlias = list[int] | str
+"""The indexes of invalid addresses, then for each note why it was not accepted; empty if it was."""
 
 NO_ADDRESS: Final = "not an address of apprise"
 UNKNOWN: Final = "unknown cause"
@@ -61,11 +64,8 @@ class RefusalLog(logging.Handler):
             self.why = why
 
 
-def carry_out(order: Order) -> Iterator[list[int] | str]:
-    """Validate the addresses and send the notes one after the other.
-
-    Yield the indexes of invalid addresses, and for each note why it was not accepted; empty if it was.
-    """
+def carry_out(order: Order) -> Iterator[Answer]:
+    """Validate the addresses and send the notes one after the other."""
     import apprise  # noqa: PLC0415  (the reason for this process)
     from requests import sessions  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from callkeeper.app.alert_child import UNKNOWN, AlertNote, Order
+from callkeeper.app.alert_child import UNKNOWN, AlertNote, Answer, Order
 from callkeeper.app.parsing import AlertAddress
 from callkeeper.calls.alerts import AlertMessage, Target
 
@@ -47,15 +47,16 @@ class AlertCourier:
     async def wrong(self) -> list[str]:
         """Return the targets whose addresses are not valid; none if the check takes too long."""
         answers, _ = await self._run(Order([address.url.reveal() for address in self._addresses]))
-        return [self.targets[n].name for n in answers[0]] if answers else []
+        return [self.targets[n].name for each in answers if isinstance(each, list) for n in each]
 
     async def _bring(self, target: str, messages: Sequence[AlertMessage]) -> Mapping[AlertMessage, str]:
         url = self._addresses[int(target) - 1].url.reveal()
         notes = [AlertNote(message.title, message.body, message.tone) for message in messages]
         answers, end = await self._run(Order([url], notes))
-        return {message: why for message, why in zip(messages, chain(answers[1:], repeat(end)), strict=False) if why}
+        refusals = chain((each for each in answers if isinstance(each, str)), repeat(end))
+        return {message: why for message, why in zip(messages, refusals, strict=False) if why}
 
-    async def _run(self, order: Order) -> tuple[list[Any], str]:
+    async def _run(self, order: Order) -> tuple[list[Answer], str]:
         """Run a child process; return its answers, and why there are no more."""
         environ = {name: value for name, value in os.environ.items() if name in _KEPT}
         pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -66,13 +67,14 @@ class AlertCourier:
             )
         except OSError:  # the machine has no room for a process
             return [], "no process could be started"
-        answers: list[Any] = []
+        answers: list[Answer] = []
         try:
             async with asyncio.timeout(self._deadline_s):
                 child.stdin.write(msgspec.json.encode(order))
                 child.stdin.close()
                 async for line in child.stdout:
-                    answers.append(msgspec.json.decode(line))  # noqa: PERF401  (what is there at the deadline counts)
+                    answers.append(msgspec.json.decode(line, type=Answer))  # noqa: PERF401  (a deadline keeps them)
+                await child.wait()  # killing one that has just ended would reap it before asyncio does
         except TimeoutError:
             return answers, f"no answer within {self._deadline_s:g} s"
         except (msgspec.MsgspecError, OSError):
