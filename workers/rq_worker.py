@@ -29,6 +29,7 @@ from rq.timeouts import BaseDeathPenalty
 
 from callkeeper.calls.store.job_queue import RESULT_TTL_S, calls_queue
 from callkeeper.calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.writable import WriteRefusal, refusal_in
 from workers.jobs import CallJob, RedisAway
 
 WORKER_TTL_S = 20
@@ -43,11 +44,13 @@ _AWAY = (RedisConnectionError, RedisTimeoutError)
 
 
 def is_not_about_redis(_record: logging.LogRecord) -> bool:
-    """Leave out what RQ logs while it handles that Redis is away: an error every second, or one like that of a bug.
+    """Leave out what RQ logs while Redis is away or refuses writes: an error every second, or one like that of a bug.
 
-    `workers.job_watchdog` logs it once, and `work` starts a new worker.
+    `workers.job_watchdog` or `work`, which starts a new worker, logs it once.
     """
-    return not isinstance(sys.exc_info()[1], (*_AWAY, RedisAway))
+    error = sys.exc_info()[1]
+    is_refusal = isinstance(error, RedisError) and refusal_in(error) is not WriteRefusal.OTHER
+    return not (is_refusal or isinstance(error, (*_AWAY, RedisAway)))
 
 
 class NoPenalty(BaseDeathPenalty):

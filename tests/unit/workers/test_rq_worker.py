@@ -1,13 +1,16 @@
 """The loop of a worker process: it ends when it was told to, whatever Redis does."""
 
+import logging
 from importlib import metadata
 from typing import Any
 
+import pytest
 import structlog
 from redis.exceptions import ConnectionError as RedisAway
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 from structlog.testing import capture_logs
 
-from workers.rq_worker import work
+from workers.rq_worker import is_not_about_redis, work
 
 
 class FakeWorker:
@@ -49,3 +52,28 @@ def test_worker_that_starts_logs_its_release() -> None:
         ("worker_started", metadata.version("callkeeper")),
         ("worker_stopped", None),
     ]
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_logged"),
+    [
+        (RedisAway("refused"), False),
+        (OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), False),
+        (ReadOnlyError("You can't write against a read only replica."), False),
+        (ResponseError("MISCONF Errors writing to the AOF file"), False),
+        (ResponseError("WRONGTYPE Operation against a key"), True),
+        (KeyError("bug"), True),
+    ],
+    ids=["away", "full", "replica", "disk", "wrong type", "bug"],
+)
+def test_rq_logs_bugs_only(error: Exception, is_logged: bool) -> None:
+    """What Redis does is logged by us, once. RQ would log it as an unhandled exception, with its trace."""
+    record = logging.makeLogRecord({"msg": "found an unhandled exception, quitting..."})
+    try:
+        _fail(error)
+    except Exception:  # noqa: BLE001  (each of the table)
+        assert is_not_about_redis(record) is is_logged
