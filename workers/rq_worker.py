@@ -29,7 +29,8 @@ from rq.timeouts import BaseDeathPenalty
 
 from callkeeper.calls.store.job_queue import RESULT_TTL_S, calls_queue
 from callkeeper.calls.store.keys import QUEUE_NAME
-from callkeeper.calls.store.writable import WriteRefusal, refusal_in
+from callkeeper.calls.store.writable import WriteRefusal, redis_words, refusal_in
+from callkeeper.service.network_failure import network_failure
 from workers.jobs import CallJob, RedisAway
 
 WORKER_TTL_S = 20
@@ -168,7 +169,7 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
     here: the watchdog, which asks more often, does.
     """
     worker: CallWorker | None = None
-    error = logged = ""
+    error = logged = because = ""
 
     def born() -> None:
         nonlocal logged
@@ -180,17 +181,20 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
         try:
             if error:
                 if error not in (logged, "away"):  # once, not twice a second while Redis is full
-                    log.warning("worker_restarts", worker=worker.name if worker else None, error=error)
+                    name = worker.name if worker else None
+                    log.warning("worker_restarts", worker=name, error=error, because=because)
                 logged = error
                 time.sleep(pause_s)
             worker = make_worker()  # asks Redis for its version
             worker.on_birth = born
             worker.work()
-            error = "ended"
+            error, because = "ended", "the loop of RQ ended"
         except StopRequested:
             pass
         except _AWAY:
             error = "away"
-        except (RedisError, OSError) as problem:
-            error = type(problem).__name__
+        except RedisError as problem:
+            error, because = type(problem).__name__, redis_words(problem)
+        except OSError as problem:
+            error, because = type(problem).__name__, network_failure(problem)
     log.info("worker_stopped", worker=worker.name)

@@ -106,6 +106,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "worker_restarts": _event(
         "RQ's loop ended, or Redis refuses writes (logged once); a new RQ worker starts",
         "worker",
+        "because",
     ),
     "redis_away": _event("a worker cannot reach Redis, or it refuses; tried again until it works", "because"),
     "redis_back": _event("a worker reaches Redis again, and goes on"),

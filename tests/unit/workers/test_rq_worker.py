@@ -54,6 +54,22 @@ def test_worker_that_starts_logs_its_release() -> None:
     ]
 
 
+def test_worker_that_redis_refuses_logs_once_why() -> None:
+    """The class of an error does not say that Redis cannot write to its disk."""
+    refusal, attempts = ResponseError("MISCONF Errors writing to the AOF file"), [0]
+
+    def make() -> Any:
+        attempts[0] += 1
+        if attempts[0] < 4:
+            raise refusal
+        return FakeWorker()
+
+    with capture_logs() as logged:
+        work(make, structlog.get_logger(), pause_s=0.0)
+    refused = [(entry["error"], entry["because"]) for entry in logged if entry["event"] == "worker_restarts"]
+    assert refused == [("ResponseError", "it cannot write to its disk (MISCONF)")]
+
+
 def _fail(error: Exception) -> None:
     raise error
 
