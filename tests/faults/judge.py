@@ -358,11 +358,15 @@ class Judge(Witness):
 
 
 def _applied_before(kind: EffectKind, trail: tuple[Entry, ...]) -> int:
-    """Return how often an effect was applied before it was intended the last time: a person may ask for another one."""
+    """Return how often an effect was applied before it was intended the last time: a person may ask for another one.
+
+    What a person said of it may be wrong, and does not count.
+    """
     lines = [entry for entry in trail if entry.kind == kind]
     intended = [n for n, entry in enumerate(lines) if entry.what == "intended"]
     earlier = lines[: intended[-1]] if intended else []
-    return sum(entry.what in {"answered", "established"} and entry.state in DONE for entry in earlier)
+    shown = [entry for entry in earlier if entry.what in {"answered", "established"} and entry.operator is None]
+    return sum(entry.state in DONE for entry in shown)
 
 
 def _policies(record: dict[str, Any]) -> list[str]:
