@@ -444,11 +444,16 @@ def _is_enrolled_anew(before: Call, reading: Reading) -> bool:
 def _showed_policy(before: Call, reading: Reading) -> bool:
     """Tell whether an enroll's policy was there: it was read, or it had time to appear before the reject was known.
 
-    Two other activities in a row can hide both ends of an enroll from us, but the member's reject is known anyway.
+    Two other activities in a row can hide both ends of an enroll from us, but the member's reject is known anyway. A reject
+    that the status shows came after an enroll of ours, which would stand there else.
     """
+    enroll = before.ledger.enroll
     if before.seen.reading is not None and MANUAL_GREEN in before.seen.reading.policies:
         return True
-    enrolled_at = before.ledger.enroll.sent_at if before.ledger.enroll.state in DONE else before.plan.recheck_from
+    rejected = CallStatus.REJECT_CALLER_VOICE
+    if enroll.state in DONE and reading.status == rejected and enroll.status_before != rejected:
+        return True
+    enrolled_at = enroll.sent_at if enroll.state in DONE else before.plan.recheck_from
     is_late = enrolled_at is not None and reading.read_at >= enrolled_at + POLICY_SHOWS
     return is_late and before.plan.recheck_from is not None and is_enrolled(before)
 

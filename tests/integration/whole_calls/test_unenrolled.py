@@ -214,3 +214,18 @@ async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeyp
     await rig.run(200)
     assert told
     assert (await rig.record(call)).life.reason is Reason.UNENROLLED
+
+
+async def test_reject_elsewhere_before_the_enroll_was_ever_shown_takes_it_back(rig: Rig) -> None:
+    """The status after an enroll is the enroll's, so a reject that is shown came later: there is nothing left to reject."""
+    call = await rig.begin_call(END, run_s=8, is_pushed=False)
+    rig.stage.sandbox.faults.add(Fault(target="read", action=Action.RESET, skip=1, times=1))
+    await rig.note(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now))
+    await rig.run(0.1)
+    assert rig.ledger(call)["enroll"] == 1
+    rig.stage.happen(call, Kind.REJECTED)
+    await rig.run(10)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor"))
+    await rig.run(30)
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.TAKEN_BACK
+    assert "reject_voice" not in rig.ledger(call)
