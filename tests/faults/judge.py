@@ -278,24 +278,26 @@ class Judge(Witness):
                 allowed += max(0, memory.distrusts - 1)
             applied = tally.applied.get(EFFECTS[kind], 0)
             assert applied <= 1 + allowed, f"{applied} times {kind}"
-            if kind is EffectKind.ENROLL:  # what was not applied may be asked for once more
-                allowed += min(memory.absent, max(0, memory.verifications - 1))
             seen = tally.authenticated.get(EFFECTS[kind], 0)
+            if kind is EffectKind.ENROLL:  # a later word asks once more for what was not applied, or is said not to be
+                not_applied = max(memory.absent, seen - applied)
+                allowed += min(not_applied, max(0, memory.verifications - 1))
             was_refused = (call.voice_id, EFFECTS[kind]) in self.refused
             assert seen <= 1 + allowed + was_refused, f"{seen} times {kind} asked for"
             arrived = tally.arrived.get(EFFECTS[kind], 0)
             assert arrived <= MAX_REQUESTS * (1 + allowed), f"{arrived} requests of {kind} arrived"
 
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
-        """Note what a rollback removed from our records of a call.
+        """Note which requests a rollback removed from our records of a call.
 
-        An effect whose intention is still stored is not lost, because callkeeper treats it as if it had been sent.
+        The first one is not lost if its intention is still stored, because callkeeper treats it as if it had been sent.
         """
         lost = self.lost[voice_id]
         for kind in ONCE:
-            was_sent = any(record.effect(kind).state not in NOTHING_SENT for record in before.records)
             is_known = any(record.effect(kind).state is not EffectState.NONE for record in after.records)
-            lost.effects[kind] += was_sent and not is_known
+            sent = max((record.effect(kind).arrived for record in before.records), default=0)
+            kept = max((record.effect(kind).arrived for record in after.records), default=0)
+            lost.effects[kind] += max(0, sent - max(kept, is_known))
         lost.bookings += max(0, before.checks - after.checks)
 
     # At the end
