@@ -151,11 +151,12 @@ async def _why_given_up(claim: Claim, kind: EffectKind) -> str | None:
 def _may_have_been_rejected(claim: Claim) -> bool:
     """Tell whether a call that has ended may have had a record that Redis has lost. Later activity may hide a reject.
 
-    One that the queue has listed since was live then, and was read as it is. Whoever says it once more has looked.
+    One that a read has shown live since was seen as it is; that the queue lists it does not show that. Whoever says it
+    once more has looked.
     """
     call, now = claim.call, claim.now
     reading, was_told = call.seen.reading, bool(call.ledger.enroll.last_word)
-    if was_told or reading is None or call.life.ended_at is None or call.life.listed_at is not None:
+    if was_told or reading is None or call.life.ended_at is None or call.life.was_live:
         return False
     epoch = claim.item.epoch
     here = now - epoch.since

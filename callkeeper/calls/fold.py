@@ -219,7 +219,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 
     ``reading`` must be about this call: it names this id, or none.
     """
-    before, life = call, call.life
+    before, life, ended_at = call, call.life, believed_end(call, reading, now)
     call = replace(
         call,
         names=replace(
@@ -227,7 +227,12 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             is_confirmed=call.names.is_confirmed or reading.voice_id == call.voice_id,
             other_voice_id=None,
         ),
-        life=replace(life, phase=Phase.LIVE if life.phase is Phase.HINTED else life.phase, not_found_since=None),
+        life=replace(
+            life,
+            phase=Phase.LIVE if life.phase is Phase.HINTED else life.phase,
+            not_found_since=None,
+            was_live=life.was_live or ended_at is None,
+        ),
         seen=_seen(call, reading, book, now),
         plan=replace(call.plan, reads_failed=0, needs_verifying=False),
         statements=replace(call.statements, identity=_identity(call, reading, now)),
@@ -241,7 +246,6 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, was_read_since=True))
         elif effect.state in IN_DOUBT:
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
-    ended_at = believed_end(before, reading, now)
     if ended_at is not None:
         phase = call.life.phase if call.is_settled else Phase.ENDED
         call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at))

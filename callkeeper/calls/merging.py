@@ -106,6 +106,7 @@ def _life(ours: Life, theirs: Life) -> Life:
         ours,
         phase=Phase.LIVE if ours.phase is Phase.HINTED else ours.phase,
         started_at=ours.started_at or theirs.started_at,
+        was_live=ours.was_live or theirs.was_live,
         end_hinted_at=ours.end_hinted_at or theirs.end_hinted_at,
     )
 

@@ -249,6 +249,8 @@ class Life(_Part, frozen=True):
     """When the look-back of an ended, unlisted call was made, or skipped because too many such calls waited."""
     listed_at: datetime | None = None
     started_at: datetime | None = None
+    was_live: bool = False
+    """A read has shown it going on. The queue may list a call that has ended."""
     is_unlisted: bool = False
     not_found_since: datetime | None = None
     end_hinted_at: datetime | None = None

@@ -180,11 +180,15 @@ async def replaced(rig: Rig) -> None:
     await rig.redis.flushall()
 
 
-async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_again(rig: Rig) -> None:
+@pytest.mark.parametrize("variants", [[], ["ended-listed"]], ids=["", "still listed"])
+async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_again(
+    rig: Rig, variants: list[str]
+) -> None:
     """Bob's reject is in no record any more, and the end hides it at the service. Ann is told before she enrolls the voice.
 
     Whoever says it once more has looked.
     """
+    rig.stage.sandbox.choose(variants)
     await rig.run(100)
     call = await rig.begin_call(Happening(Kind.END, 220), run_s=20)
     await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor"))
