@@ -28,7 +28,7 @@ from callkeeper.calls.law import BRIEF, LAW, forbidden
 from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Reason
-from callkeeper.calls.statement_folding import is_given_up, may_return
+from callkeeper.calls.statement_folding import UNSEEN, is_given_up, may_return
 from callkeeper.calls.trail import Entry
 from callkeeper.service.errors import TokenLapsed
 
@@ -92,6 +92,7 @@ _MEANINGS = {
     "nothing_unresolved": (
         "nothing here waits for a person: no effect in doubt or refused, no enroll taken back, no open question"
     ),
+    UNSEEN: "something that the page did not show needs a person here: look at it, then say it again",
     "effect_not_named": "the enroll and the reject are both unresolved: say which one the answer is about",
     "no_checks_left": "the call's 20 authentication checks are used up",
     "reserve_spent": "the checks reserved for people are used up",
@@ -361,6 +362,8 @@ def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
 
 def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of a resolution. It applies when folded, or finds nothing to resolve; a later one may win."""
+    if line.because == UNSEEN:
+        return _held(UNSEEN)
     later = trail[trail.index(line) :]
     closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
     ours = [entry for entry in closed if entry.operator == line.operator and entry.wish in {None, line.wish}]

@@ -383,6 +383,14 @@ def attention(call: Call) -> str:
     return next(iter(attention_reasons(call)), "")
 
 
+def needs_of(call: Call) -> str:
+    """Return a name of all that needs a person now; empty if nothing does. What comes anew has another name."""
+    reasons, question = attention_reasons(call), call.statements.open_question
+    requests = [call.effect(kind).attempts for kind in failures(call)]
+    known = repr((reasons, requests, question and question.asked_at))
+    return f"{crc32(known.encode()):x}" if reasons else ""
+
+
 def fold_member_rejected(call: Call, now: datetime) -> Call:
     """Record a reject in another call of the member."""
     if not is_enrolled(call):

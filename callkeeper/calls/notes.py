@@ -149,10 +149,12 @@ class Resolved(_StatementFields, frozen=True, kw_only=True, tag="resolved"):
     """A person looked at the service, and says whether an unresolved effect was applied.
 
     ``effect`` names it (enroll or reject); None: the only one. If none is unresolved, it says that the rest was seen.
+    ``seen`` names what a page has shown (`needs_of`): nothing else is closed. None: whatever needs a person.
     """
 
     applied: bool
     effect: str | None = None
+    seen: str | None = None
 
 
 class Withdrawn(_StatementFields, frozen=True, kw_only=True, tag="withdrawn"):

@@ -17,6 +17,7 @@ from callkeeper.calls.effect_resolution import (
     failures,
     fold_rejected,
     may_begin,
+    needs_of,
     unresolved,
 )
 from callkeeper.calls.fact_derivation import has_real_voice_id
@@ -293,6 +294,8 @@ def _entry(
 
 def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
     """Fold a person's answer. It closes one effect in doubt; if there is none, it marks as seen what needs a person."""
+    if note.effect is None and note.seen is not None and needs_of(call) not in {"", note.seen}:
+        return call, [_entry(note, now, "resolved", because=UNSEEN)]
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
     order = statement_order(note.number, note.said_at)
     is_repeated = any(call.effect(kind).resolved == order for kind in EffectKind)
@@ -319,6 +322,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     return call, entries
 
 
+UNSEEN = "unseen"
+"""The reason in the trail of a person's "I have seen it" that closed nothing: the page did not show all that it would."""
 NOT_APPLIED = "a person looked at the service, and it was not applied"
 
 

@@ -142,6 +142,12 @@ class ResolveBody(_ActionBody, frozen=True):
     effect: Literal["enroll", "reject"] | None = None
 
 
+class SeenBody(ResolveBody, frozen=True):
+    """The same from a page of the board, which names what it has shown. One of an earlier release does not."""
+
+    seen: str = ""
+
+
 class WithdrawBody(_ActionBody, frozen=True):
     """What was said of the call, by whomever, does not hold. What was already sent stays.
 

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.effect_resolution import needs_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.record import NewerRecord
@@ -29,7 +30,7 @@ from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
 from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.audit_page import AuditPage
 from callkeeper.desk.board.board_context import BoardContextReader, HourReader
-from callkeeper.desk.board.call_page import CallRenderer, call_page, needs_of
+from callkeeper.desk.board.call_page import CallRenderer, call_page
 from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
@@ -248,9 +249,8 @@ class Board:
             place, form = _place(request), {}
             try:
                 form = await self._forms.read(request, *fields_of(action))
-                seen = form.pop("seen", "")
                 if action == "resolve" and "effect" not in form:
-                    await self._refuse_unseen(place, seen)
+                    await self._refuse_unseen(place, form.get("seen", ""))
                 action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
             except FormRefused as problem:
                 form.pop("applied", None)  # the form that is shown now may be about something else

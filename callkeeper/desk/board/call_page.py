@@ -4,19 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
-from zlib import crc32
 
 from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of, statuses_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     TAKEN_BACK,
-    attention_reasons,
     enroll_trouble,
     failure,
     failures,
     may_assign,
     may_begin,
+    needs_of,
     unresolved,
 )
 from callkeeper.calls.fact_derivation import facts_of
@@ -148,14 +147,6 @@ def _to_see(call: Call) -> Iterator[Words]:
     if (question := call.statements.open_question) is not None:
         advice = f"{question.because} Say below what you know of the caller, or that you have seen it."
         yield Words(f"Rule “{question.rule}” asks a person", advice)
-
-
-def needs_of(call: Call) -> str:
-    """Return a name of all that needs a person now; empty if nothing does. What comes anew has another name."""
-    reasons, question = attention_reasons(call), call.statements.open_question
-    requests = [call.effect(kind).attempts for kind in failures(call)]
-    known = repr((reasons, requests, question and question.asked_at))
-    return f"{crc32(known.encode()):x}" if reasons else ""
 
 
 def _standing(call: Call) -> Iterator[str]:

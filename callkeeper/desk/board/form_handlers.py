@@ -19,7 +19,7 @@ from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.board.audience import pauses_for
-from callkeeper.desk.bodies import BODIES, Body, RequestTooLarge, bounded
+from callkeeper.desk.bodies import BODIES, Body, RequestTooLarge, SeenBody, bounded
 from callkeeper.desk.problems import Problem
 from callkeeper.desk.signed_tokens import FORM_FIELD
 from callkeeper.desk.statements import Actions
@@ -33,10 +33,12 @@ _LONGEST_NAME: Final = 40
 
 def fields_of(action: str) -> tuple[str, ...]:
     """Return the fields of an action's form. Who acts is not among them: that is the person who is logged in."""
-    own = [name for name in BODIES[action].__struct_fields__ if name != "operator"]
+    own = [name for name in _FORMS[action].__struct_fields__ if name != "operator"]
     other = ("other_person_id",) if "person_id" in own else ()
-    more = {"distrusted": ("confirmed",), "resolve": ("seen",)}.get(action, ())
-    return (*own, *other, *more)
+    return (*own, *other, *(("confirmed",) if action == "distrusted" else ()))
+
+
+_FORMS: Final[Mapping[str, type[Body]]] = {**BODIES, "resolve": SeenBody}
 
 
 class FormRefused(Exception):
@@ -117,7 +119,7 @@ class FormHandlers:
         if action == "distrusted" and not is_confirmed:
             raise FormRefused(400, "Confirm that this voice is to be rejected.")
         try:
-            body: Body = msgspec.convert(fields, type=BODIES[action], strict=False)
+            body: Body = msgspec.convert(fields, type=_FORMS[action], strict=False)
         except msgspec.ValidationError as error:
             raise FormRefused(400, _remedy(str(error))) from None
         try:

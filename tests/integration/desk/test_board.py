@@ -30,6 +30,7 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.desk import BoardRig, of
 from tests.harness.virtual_time import KEY, PHONE
+from tests.integration.whole_calls.test_rejected_meanwhile import Wire
 from tests.signed_in import ANN
 
 END = Happening(Kind.END, 300)
@@ -359,6 +360,30 @@ async def test_acknowledgement_closes_only_what_its_page_showed(rig: BoardRig) -
     assert (await see(rig, call)).status_code == 303
     await rig.run(5)
     assert await rig.queries.attention() == {}
+
+
+async def test_acknowledgement_closes_nothing_that_a_worker_finds_meanwhile(rig: BoardRig) -> None:
+    """The form is sent while a worker reads that the service has refused an enroll. The page says that it closed nothing."""
+    rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.REFUSED))
+    script = Happening(Kind.MISMATCH, 2), Happening(Kind.HIGH_RISK, 2), Happening(Kind.END, 900)
+    call = await rig.begin_call(*script, run_s=20, is_pushed=False)
+    fields, last = {"applied": "false", "seen": shown_on(await rig.page(of(call)))}, httpx.Response(0)
+
+    async def look(request: httpx.Request) -> httpx.Response | None:
+        nonlocal last
+        enroll = (await rig.record(call)).ledger.enroll
+        is_second = enroll.state is EffectState.UNKNOWN and enroll.attempts == 2
+        if request.url.path.endswith("/details") and is_second:
+            last = await rig.fill(f"{of(call)}/resolve", **fields)
+        return None
+
+    rig.mixed_up.inner = Wire(rig.mixed_up.inner, look)
+    await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
+    await rig.run(60)
+    assert last.status_code == 303
+    assert list((await rig.queries.attention()).values()) == ["enroll refused by the service: … by a …."]
+    page = await rig.page(last.headers["location"].removeprefix("/board"))
+    assert "something that the page did not show needs a person here" in page
 
 
 async def test_page_shows_all_that_its_form_closes(rig: BoardRig) -> None:
