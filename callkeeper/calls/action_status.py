@@ -293,7 +293,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
     was_asked_since = effect.sent_at is None or effect.sent_at < line.at
     is_undone = effect.state is EffectState.TAKEN_BACK and was_asked_since
     may_follow = may_begin(kind, effect, call) and (was_asked_since or effect.state not in DONE)
-    if effect.state in _STATES and not is_undone and not may_follow:
+    is_unsent = was_asked_since and effect.state in _UNSENT and _withdrawal_of(line, trail) is not None
+    if effect.state in _STATES and not (is_undone or may_follow or is_unsent):
         if effect.refusal in _GIVEN_UP:
             return _held(_GIVEN_UP[effect.refusal])
         return ActionStatus(_STATES[effect.state], operator=effect.operator)

@@ -4,6 +4,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.action_status import ActionState, statuses_of
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import NO_CLEAR_ANSWER, NOT_CARRIED_OUT, REFUSED_BY_SERVICE
 from callkeeper.calls.notes import Distrusted, Resolved, Withdrawn
@@ -89,7 +90,7 @@ async def test_reject_of_a_rule_that_failed_needs_a_person_although_one_asked_ag
     assert listed.startswith(f"reject {why}")
     sent = (await rig.record(call)).ledger.reject
 
-    async def take_back() -> None:
+    async def take_back(wish: str) -> None:
         """Distrust the caller, and withdraw that while the read before the reject fails."""
 
         async def away(request: httpx.Request) -> httpx.Response | None:
@@ -97,18 +98,20 @@ async def test_reject_of_a_rule_that_failed_needs_a_person_although_one_asked_ag
             return httpx.Response(503) if is_intended and request.url.path.endswith("/details") else None
 
         wire.look = away
-        await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor"))
+        await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish=wish))
         await rig.run(10)
         assert (await rig.record(call)).ledger.reject.state is EffectState.INTENDED
         await rig.note(call, Withdrawn(what="distrusted", operator="bob", said_at=rig.clock.now))
         wire.look = None
         await rig.run(30)
-        assert (await rig.record(call)).ledger.reject.attempts == sent.attempts
+        record, trail = await rig.record(call), await rig.trail(call)
+        assert record.ledger.reject.attempts == sent.attempts
+        assert statuses_of(record, trail)[wish].state is ActionState.SUPERSEDED
 
-    await take_back()
+    await take_back("d1")
     assert list((await rig.queries.attention()).values()) == [listed]
     await rig.note(call, Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1"))
-    await take_back()
+    await take_back("d2")
     assert await rig.queries.attention() == {}
 
 
