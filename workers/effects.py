@@ -158,12 +158,10 @@ def _may_have_been_rejected(claim: Claim) -> bool:
     reading, was_told = call.seen.reading, bool(call.ledger.enroll.last_word)
     if was_told or reading is None or call.life.ended_at is None or call.life.was_live:
         return False
-    epoch = claim.item.epoch
+    epoch, oldest = claim.item.epoch, timedelta(seconds=claim.tools.book.maximum_age_s)
     here = now - epoch.since
-    if not epoch.is_replaced or here > timedelta(seconds=claim.tools.book.maximum_age_s):
-        return False
-    age = claim.tools.clock.age(reading.created_at, now, epoch, may_be_old=True)
-    return age is None or age > here
+    age = claim.tools.clock.age(reading.created_at, now, epoch, may_be_old=here < oldest)
+    return epoch.is_replaced and (age is None or age > min(here, oldest))
 
 
 async def _was_enrolled_beside(claim: Claim) -> bool:

@@ -180,9 +180,13 @@ async def replaced(rig: Rig) -> None:
     await rig.redis.flushall()
 
 
-@pytest.mark.parametrize("variants", [[], ["ended-listed"]], ids=["", "still listed"])
+@pytest.mark.parametrize(
+    ("variants", "later_s"),
+    [([], 20), (["ended-listed"], 20), ([], 5 * 3600)],
+    ids=["", "still listed", "hours later"],
+)
 async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_again(
-    rig: Rig, variants: list[str]
+    rig: Rig, variants: list[str], later_s: float
 ) -> None:
     """Bob's reject is in no record any more, and the end hides it at the service. Ann is told before she enrolls the voice.
 
@@ -195,7 +199,7 @@ async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_a
     await rig.run(30)
     assert call.feedback == ["FAILED"]
     await replaced(rig)
-    await rig.run(20)
+    await rig.run(later_s)
     await rig.push(call, "CallEnd")
     await rig.run(2)
     for wish, enrolls in (("w1", 0), ("w2", 1)):
