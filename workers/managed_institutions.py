@@ -42,6 +42,7 @@ from callkeeper.service import (
     InstitutionSummary,
     NotSent,
     ResellerError,
+    ServiceBusy,
     ServiceRefused,
     ServiceUnavailable,
 )
@@ -64,7 +65,8 @@ REFRESH_S = 60.0
 """How often a worker asks the service for what is missing, in seconds: unknown keys, logins without a key."""
 
 WHILE_SILENT = timedelta(seconds=3)
-"""How often one of all workers asks while the service has never answered about an institution. A refusal is an answer."""
+"""How often one of all workers asks while the service has never answered about an institution. A refusal and a 429 are
+answers."""
 
 WHILE_ASKED_S = 0.5
 """How soon a call asks again while another worker asks the service, in seconds."""
@@ -339,7 +341,10 @@ class Institutions:
             if self._unreadable_because.get(key) != because:
                 self.log.warning("institution_unreadable", institution=key, error=because)
         self._unreadable_because = unreadable
-        self._is_silent = any(isinstance(error, ServiceUnavailable) for error in asked.unreadable.values())
+        self._is_silent = any(
+            isinstance(error, ServiceUnavailable) and not isinstance(error, ServiceBusy)
+            for error in asked.unreadable.values()
+        )
         standings = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
         return handled_in_test(standings, self.in_test)
 

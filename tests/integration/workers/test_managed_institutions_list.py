@@ -80,6 +80,14 @@ async def test_429_while_institutions_are_first_read_limits_its_institution_only
     assert [use.institution_key for use in await budget_use(rig.redis, rig.store.keys)] == [OTHER]
 
 
+async def test_429_is_an_answer_and_brings_no_more_requests(rig: Rig) -> None:
+    """What is missing is asked for once a minute, as after a refusal: the service has asked for fewer requests."""
+    rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.ANSWER, status=500))
+    busy = rig.stage.sandbox.faults.add(Fault(target="institution", action=Action.ANSWER, status=429))
+    await rig.run(50)
+    assert busy.met <= 2
+
+
 async def test_service_that_fails_for_every_key_is_not_asked_for_all_of_them(rig: Rig) -> None:
     """If neither the list nor the first three keys are answered, the other keys are not tried."""
     for number in range(20):
