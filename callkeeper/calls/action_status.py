@@ -5,7 +5,7 @@ the record and from what a worker has decided since, which is in the trail too. 
 whatever rules they have and however often they are asked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -13,9 +13,8 @@ from typing import Final
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
-    ENROLLED_SINCE,
+    GIVEN_UP_BECAUSE,
     MAX_ASSIGNS,
-    RECORD_LOST,
     attention_reasons,
     may_assign,
     may_begin,
@@ -103,8 +102,6 @@ MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
 
 _EFFECT_OF = {"assign": EffectKind.ASSIGN, "verified": EffectKind.ENROLL, "distrusted": EffectKind.REJECT}
 """What each statement that can be withdrawn may lead to."""
-
-_GIVEN_UP: Final[Mapping[str | None, str]] = {ENROLLED_SINCE: "enrolled_since", RECORD_LOST: "record_lost"}
 
 _UNSENT = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT, EffectState.REFUSED})
 
@@ -295,8 +292,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
     may_follow = may_begin(kind, effect, call) and (was_asked_since or effect.state not in DONE)
     is_unsent = was_asked_since and effect.state in _UNSENT and _withdrawal_of(line, trail) is not None
     if effect.state in _STATES and not (is_undone or may_follow or is_unsent):
-        if effect.refusal in _GIVEN_UP:
-            return _held(_GIVEN_UP[effect.refusal])
+        if effect.refusal in GIVEN_UP_BECAUSE:
+            return _held(GIVEN_UP_BECAUSE[effect.refusal])
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     return PENDING if _was_sent(effect) else _prevented(kind, trail, line)
 

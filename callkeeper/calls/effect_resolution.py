@@ -154,7 +154,8 @@ ENROLLED_SINCE = "the member was enrolled since"
 two callers at once were verified as the member."""
 RECORD_LOST = "Redis has lost the call's record"
 """The same of an enroll of a call that had ended then: its voice may have been rejected."""
-GIVEN_UP_BECAUSE = frozenset({ENROLLED_SINCE, RECORD_LOST})
+GIVEN_UP_BECAUSE = {ENROLLED_SINCE: "enrolled_since", RECORD_LOST: "record_lost"}
+"""Why an effect is given up, and the name of that reason (`callkeeper.calls.action_status.MEANINGS`)."""
 NOT_CARRIED_OUT = f"not carried out: {NO_CLEAR_ANSWER}"
 GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
 """The rest of the attention reason of a call with such an effect. The kind stands before it."""
