@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
-from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
     NO_CLEAR_ANSWER,
@@ -25,6 +25,7 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.fold import MOST_TEXT, unassigned
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.redis_restart import before_jumps, catch_up
@@ -167,9 +168,12 @@ def _may_have_been_rejected(claim: Claim) -> bool:
 async def _was_enrolled_beside(claim: Claim) -> bool:
     """Tell whether the member was enrolled in a call that went on while this one did: one of the two is not the member.
 
-    Whoever verified this caller in person has decided that.
+    Whoever verified this caller in person has decided that. This call's own is announced before the others are looked up:
+    if both are sent at the same moment, neither would be answered yet.
     """
-    life = claim.call.life
+    life, person_id = claim.call.life, claim.call.seen.person_id
+    if person_id is not None:
+        await claim.tools.store.members.announce(claim.call_id, person_id, claim.now)
     began_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
     if claim.call.ledger.enroll.operator is not None or began_at is None:
         return False
@@ -192,13 +196,23 @@ async def _would_undo_an_enroll(claim: Claim) -> bool:
 
 
 async def _others_enrolled_since(claim: Claim, since: datetime) -> list[CallId]:
-    """Return the other calls in which an enroll of the call's member that is in force was stored after an instant."""
+    """Return the other calls in which an enroll of the call's member was stored after an instant, and may be in force."""
     key, person_id = claim.call_id.institution_key, claim.call.seen.person_id
     if person_id is None:
         return []
     found = await claim.tools.store.members.enrolled_since(key, person_id, since)
-    return [CallId(key, voice_id) for voice_id in found if voice_id != claim.call_id.voice_id]
+    others = [CallId(key, voice_id) for voice_id in found if voice_id != claim.call_id.voice_id]
+    return [other for other in others if await _may_be_enrolled(claim, other)]
 
+
+async def _may_be_enrolled(claim: Claim, call_id: CallId) -> bool:
+    """Tell whether an enroll of a call is in force or under way. If there is no record any more, it was in force."""
+    call = await claim.tools.store.record(call_id)
+    return call is None or is_enrolled(call) or call.ledger.enroll.state in _UNDER_WAY
+
+
+_UNDER_WAY = frozenset({EffectState.INTENDED, *IN_DOUBT, EffectState.UNRESOLVED})
+"""States of an enroll that may still turn out to be in force."""
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "retry_at", "last_word")
 

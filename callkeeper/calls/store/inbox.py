@@ -71,8 +71,20 @@ class Members:
             ledger = replace(ledger, rejected_for=rejected)
         return call if ledger is call.ledger else replace(call, ledger=ledger)
 
+    async def announce(self, call_id: CallId, person_id: str, now: datetime) -> None:
+        """Store an enroll that is about to be sent.
+
+        Of two that are sent at the same time, one then finds the other: each writes before it reads.
+        """
+        place = self.keys.enrolled(call_id.institution_key, person_id)
+        await self.redis.zadd(place, {call_id.voice_id: now.timestamp()})
+        await self.redis.expire(place, self.kept_s)
+
     async def enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
-        """Return the calls in which an enroll of a person that is in force was stored after an instant."""
+        """Return the calls in which an enroll of a person was announced, or became known, after an instant.
+
+        One that was announced may have failed: its record says that.
+        """
         place = self.keys.enrolled(institution_key, person_id)
         return [one.decode() for one in await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")]
 

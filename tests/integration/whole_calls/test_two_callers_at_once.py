@@ -1,7 +1,10 @@
 """Two callers who are verified as one member at the same time: one of them is not the member."""
 
+import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 
@@ -118,3 +121,39 @@ async def test_reject_is_not_repeated_after_an_enroll_and_a_jump_of_the_clock_of
     clocks.redis = timedelta(seconds=400)
     await rig.run(60)
     assert (second.manual_person_id, first.rejected) == ("p-1", False)
+
+
+class Meeting(httpx.AsyncBaseTransport):
+    """Holds the first enroll up until another one has come, or has had the time to."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner, self._another, self._came = inner, asyncio.Event(), 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        if request.url.path.endswith("/enroll"):
+            self._came += 1
+            if self._came == 1:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._another.wait(), 0.5)
+            self._another.set()
+        return await self._inner.handle_async_request(request)
+
+
+async def test_enrolls_of_two_callers_at_once_that_are_due_at_the_same_moment_wait_for_a_person(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """Each is looked up before the other is answered. If neither saw the other, an impostor would be enrolled, too."""
+    rig = Rig(sandbox_asgi, redis, transport=Meeting(sandbox_asgi.transport))
+    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100))
+    first, second = rig.stage.call(*script), rig.stage.call(*script, phone_number="5559999999", persons=[])
+    for call in (first, second):
+        await rig.push(call)
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(200)
+    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [0, 0]
+    why = "enroll not carried out: the member was enrolled since"
+    assert list((await rig.queries.attention()).values()) == [why, why]
+    await rig.note(first, verified(rig), even_settled=True)
+    await rig.run(30)
+    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]

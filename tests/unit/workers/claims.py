@@ -87,7 +87,8 @@ class HeldClaim:
                 keep_alias=self._keep_alias,
                 lease=LEASE,
                 jumps=Jumps(),
-                members=SimpleNamespace(enrolled_since=self._enrolled_since),
+                members=SimpleNamespace(announce=self._announce, enrolled_since=self._enrolled_since),
+                record=self._record,
             ),
             service=self.service,
             monotonic=lambda: self._seconds,
@@ -122,8 +123,14 @@ class HeldClaim:
     async def _keep_alias(self, institution_key: str, alternate_id: str) -> None:
         self.saved.append((institution_key, alternate_id))
 
+    async def _announce(self, *_what: Any) -> None:
+        pass
+
     async def _enrolled_since(self, *_of: Any) -> list[str]:
         return self.enrolled
+
+    async def _record(self, _call_id: Any) -> None:
+        return None
 
     def _note(self, *what: Any) -> None:
         self.noted.append(what)
