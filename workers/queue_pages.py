@@ -69,8 +69,10 @@ class QueuePages:
         entries = await self._page(self.cursor)
         ids = [entry.id for entry in entries]
         news = set(ids) - self.seen
-        is_full = len(entries) >= min(self._size, max(SHORT, self.paging.largest))
-        self.paging = replace(self.paging, largest=max(self.paging.largest, len(entries)))
+        # A service may have begun to make smaller pages. Only a look to the end shows it: there is more behind one.
+        is_full = len(entries) >= min(self._size, SHORT if self.to_the_end else max(SHORT, self.paging.largest))
+        largest = min(self.paging.largest, len(self._last)) if news and self.cursor else self.paging.largest
+        self.paging = replace(self.paging, largest=max(largest, len(entries)))
         if self.cursor == 0:
             self._first = ids
         await self._learn(ids, is_full=is_full)

@@ -221,3 +221,18 @@ async def test_call_that_comes_between_two_pages_teaches_nothing_about_them(
     late = start(paged, 13)
     await paged.run(20)
     assert await found(paged, late) == 13
+
+
+@pytest.mark.parametrize("variants", ["page-capped", "page-capped paging-by-page"])
+async def test_calls_are_found_after_a_service_has_made_its_pages_smaller(rig: Rig, variants: str) -> None:
+    """Its next release may. A page that is smaller than the largest ever seen then is not the last one.
+
+    Otherwise only the first page was read for ever, except once a minute.
+    """
+    start(rig, 42)
+    await rig.run(70)
+    rig.stage.sandbox.choose(variants.split())
+    await rig.run(130)
+    late = start(rig, 23)
+    await rig.run(10)
+    assert await found(rig, late) == 23
