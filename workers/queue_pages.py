@@ -67,6 +67,8 @@ class QueuePages:
             ResellerError: As for the queue. A refusal after the first page is read as the end.
         """
         entries = await self._page(self.cursor)
+        if self.to_the_end and not self.cursor and self.paging.size is not None and len(entries) >= self._size:
+            entries = await self._larger_page(entries)
         ids = [entry.id for entry in entries]
         news = set(ids) - self.seen
         # A service may have begun to make smaller pages. Only a look to the end shows it: there is more behind one.
@@ -128,6 +130,14 @@ class QueuePages:
         if size != self.size:
             answer = "page-refused" if size <= SMALLEST_KNOWN else "page-refused-100"
             self.see(Shown("queue-page-size", answer, f"pageSize {size} is answered, {asked} is refused"))
+        return entries
+
+    async def _larger_page(self, entries: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
+        """Ask for twice as many entries, because a larger page may not be refused any more. Return what there is."""
+        size = min(2 * self._size, self.size)
+        with suppress(ServiceRefused):
+            entries = await self.ask(0, size)
+            self.paging = replace(self.paging, size=None if size == self.size else size)
         return entries
 
     def _signs(self, ids: list[str], news: set[str]) -> Iterator[Shown]:

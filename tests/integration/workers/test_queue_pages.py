@@ -236,3 +236,19 @@ async def test_calls_are_found_after_a_service_has_made_its_pages_smaller(rig: R
     late = start(rig, 23)
     await rig.run(10)
     assert await found(rig, late) == 23
+
+
+async def test_larger_pages_are_asked_for_again_once_the_service_does_not_refuse_them(rig: Rig, spy: Listings) -> None:
+    """It may have refused them for another reason, or its next release allows more. A short queue fits into any page.
+
+    Otherwise a queue of hundreds of calls was read in pages of seven for ever.
+    """
+    rig.stage.sandbox.choose(["page-refused"])
+    start(rig, 22)
+    await rig.run(70)
+    assert {size for _, size, success in spy.asked[-4:] if success} == {7}
+    rig.stage.sandbox.choose([])
+    await rig.run(240)
+    spy.asked.clear()
+    await rig.run(20)
+    assert min(size for _, size, _ in spy.asked) >= 22, "one page has all"
