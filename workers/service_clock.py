@@ -5,6 +5,7 @@ Assumed (`service-clock`): it may differ, but it goes. It is learned, and its in
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from math import inf
 
 from callkeeper.calls.claimed_item import Epoch
 
@@ -16,12 +17,16 @@ LISTED_ANEW = timedelta(seconds=120)
 
 MOST_LEARNED = 100
 
+RELEARNED_EVERY_S = 3600.0
+"""How often the clock is learned anew, from the calls found since: it may have been set back, or one start was wrong."""
+
 
 class ServiceClock:
     """Estimates the service's clock from the start times of the calls that it lists.
 
-    No call starts in the future, so the service's clock is at least at the newest start ever listed, plus the time
-    since. A new call is found within 10 s, so once this process has found one, the clock is at most 10 s past that.
+    No call starts in the future, so the service's clock is at least at the newest start that was listed, plus the time
+    since. A new call is found within 10 s, so once this process has found one, the clock is at most 10 s past that. Of
+    earlier hours only what was found in the last one counts.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -29,6 +34,8 @@ class ServiceClock:
         self._monotonic = monotonic
         self._began_s: float | None = None
         self._found_s: float | None = None
+        self._relearned_s = monotonic()
+        self._lately_s = -inf  # the most by which a call that was found since was ahead
         self._learned: list[tuple[float, float]] = []  # when, and by how much the service's clock is ahead of ours
 
     def see(self, starts: Iterable[datetime]) -> None:
@@ -46,7 +53,17 @@ class ServiceClock:
         if started_at is not None and not may_be_old:
             self.see([started_at])
             self._found_s = self._monotonic() if self._found_s is None else self._found_s
+            self._relearn(started_at)
         return age
+
+    def _relearn(self, started_at: datetime) -> None:
+        """Forget once an hour what no call has shown that was found since."""
+        now_s = self._monotonic()
+        ahead_s = started_at.timestamp() - now_s
+        self._lately_s = max(self._lately_s, ahead_s)
+        if now_s - self._relearned_s >= RELEARNED_EVERY_S:
+            self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, self._lately_s)]
+            self._relearned_s, self._lately_s = now_s, ahead_s
 
     def age(self, started_at: datetime | None, now: datetime, epoch: Epoch, *, may_be_old: bool) -> timedelta | None:
         """Return the maximum age of a call; None if it may have any.

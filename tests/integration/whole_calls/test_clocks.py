@@ -162,6 +162,26 @@ class Odd(httpx.AsyncBaseTransport):
         return httpx.Response(200, json=told)
 
 
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=30)], ids=["set back", "an odd start"])
+async def test_start_far_ahead_of_all_others_costs_no_checks_for_ever(redis: Redis, ahead: timedelta) -> None:
+    """A clock that is set back, or one odd entry, must not make every later call look old, as long as a process lives.
+
+    What a call counts that may be older than an emptied Redis are the checks that a lost record may have used.
+    """
+    stage = Asgi()
+    rig = rig_of(stage, redis, Clocks(stage))
+    await rig.run(10)
+    service_ahead(stage, ahead)
+    await rig.begin_call(Happening(Kind.END, 30), run_s=5)
+    service_ahead(stage, timedelta())
+    for _ in range(3):
+        await rig.begin_call(Happening(Kind.END, 60), run_s=3600)
+    await redis.flushall()
+    await rig.run(130)
+    call = await rig.begin_call(Happening(Kind.END, 300), run_s=60)
+    assert "verifying" not in await rig.whats(call)
+
+
 async def test_one_start_far_ahead_of_all_others_hides_no_call(redis: Redis) -> None:
     """A single start far in the future is not used as the beginning of later listings."""
     stage = Asgi()
