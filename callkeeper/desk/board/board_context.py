@@ -109,7 +109,7 @@ class BoardContextReader:
         *stored, time, pauses, rules, standings, due, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
         hour = await self._hour.minutes(instant(now_ms))
-        self._note(events)
+        self._note(events, now_ms)
         attention = attention_of(stored)
         records = await self._lookup.calls([member for member in attention if _is_call(member)])
         return BoardContext(
@@ -133,8 +133,15 @@ class BoardContextReader:
             since = f"({self._seen_ms:.0f}"
             pipe.zrangebyscore(self._keys.events, since, "+inf", start=0, num=EVENTS_AT_ONCE, withscores=True)
 
-    def _note(self, events: Sequence[tuple[bytes, float]]) -> None:
-        """Remember the newest push, and each institution's newest sample."""
+    def _note(self, events: Sequence[tuple[bytes, float]], now_ms: float) -> None:
+        """Remember the newest push, and each institution's newest sample.
+
+        If Redis's clock was set back, start again: what came before seems to lie in the future.
+        """
+        if self._seen_ms is not None and self._seen_ms > now_ms:
+            self._seen_ms, self._pushes = None, Pushes()
+            return
+        events = [(stored, score) for stored, score in events if score <= now_ms]
         samples, last_at = dict(self._pushes.samples), self._pushes.last_at
         for stored, score in sorted(events, key=lambda event: event[1]):
             event, at = _EVENT.decode(stored), instant(score)
@@ -185,15 +192,19 @@ class HourReader:
 
     async def minutes(self, now: datetime) -> Sequence[Minute]:
         """Return the last hour's minutes, oldest first, at most three seconds old."""
-        if self._read_at is None or now - self._read_at >= READ_EVERY:
+        if not self._was_read_within(READ_EVERY, now):
             await self._read(now)
         return self._hour
 
     async def _read(self, now: datetime) -> None:
-        is_recent = self._read_at is not None and now - self._read_at < timedelta(minutes=OPEN_MINUTES - 1)
+        is_recent = self._was_read_within(timedelta(minutes=OPEN_MINUTES - 1), now)
         read = await self._reader.minutes(now, OPEN_MINUTES if is_recent else MINUTES)
         oldest = read[-1].at - timedelta(minutes=MINUTES - 1)
-        kept = {at: minute for at, minute in self._minutes.items() if at >= oldest}
+        kept = {at: minute for at, minute in self._minutes.items() if oldest <= at <= read[-1].at}
         self._minutes = {**kept, **{minute.at: minute for minute in read}}
         self._hour = [self._minutes[at] for at in sorted(self._minutes)]
         self._read_at = now
+
+    def _was_read_within(self, age: timedelta, now: datetime) -> bool:
+        """Tell whether the last reading is no older than this, nor from before Redis's clock was set back."""
+        return self._read_at is not None and timedelta() <= now - self._read_at < age
