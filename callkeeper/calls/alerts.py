@@ -167,6 +167,8 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
     for key, alert in present.items():
         known = before.get(key) or _group_of(alert, before)
         since, sent = (known.since, known.told) if known else (now, {})
+        if known is not None and known.gone_at is not None and now - known.gone_at >= ENDS_AFTER:
+            since = now  # it comes again, and is only known because some target could not be told of the end
         if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
             sent = {name: msgspec.structs.replace(each, is_sure=False) for name, each in sent.items()}  # send again
         after[key] = OpenAlert(alert=alert, since=since, told=sent)

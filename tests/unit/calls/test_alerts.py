@@ -101,6 +101,18 @@ def test_alert_that_flaps_is_told_once() -> None:
         assert watcher.look(alert(), seconds=30) == []
 
 
+def test_alert_that_comes_again_is_a_new_one_whoever_was_not_told_of_the_end() -> None:
+    """An address was taken out of the settings meanwhile, or has accepted nothing since: the others need not know."""
+    watcher = Watcher(CHAT, PAGER)
+    watcher.look(alert(), seconds=30)
+    watcher.targets = (CHAT,)
+    assert watcher.look(seconds=600) == [("1", "no_worker", True)]
+    again_at = watcher.now
+    assert watcher.look(alert(), seconds=12) == []
+    assert watcher.look(alert(), seconds=12) == [("1", "no_worker", False)]
+    assert f"Since {again_at + timedelta(seconds=3):%Y-%m-%d %H:%M:%S} UTC." in watcher.told[-1].body
+
+
 def test_what_lasts_is_told_again_after_hours() -> None:
     """A reminder is sent every four hours, not sooner."""
     watcher = Watcher()
