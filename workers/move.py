@@ -83,7 +83,7 @@ async def drop(claim: Claim) -> None:
     """
     now, hinted_at = claim.now, claim.call.life.hinted_at or claim.now
     if claim.call.last_claim.standing != FOREIGN and not is_not_found(claim.call, now):
-        listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
+        listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key, now)
         if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
             await claim.let_go(now + max(ASK_LATER, (now - hinted_at) / 8))
@@ -159,7 +159,7 @@ async def _is_silent(claim: Claim) -> bool:
     hinted_at = claim.call.life.hinted_at
     if hinted_at is None or claim.call.life.confirm_looks < SILENT_LOOKS:
         return False
-    listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
+    listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key, claim.now)
     # A listing that was late enough to show the call comes before the hint is dropped.
     since = hinted_at if claim.now - hinted_at < HINT_LIVES else hinted_at + LISTED_WITHIN
     return listed_at is None or listed_at < since

@@ -374,13 +374,17 @@ class Listings:
         """Record that a complete look at an institution's queue began, by Redis's clock."""
         await self._redis.hset(self.keys.looked, institution_key, at.isoformat())
 
-    async def last_listed_at(self, institution_key: str) -> datetime | None:
-        """Return when the last complete look at an institution's queue began; None if unknown."""
+    async def last_listed_at(self, institution_key: str, now: datetime) -> datetime | None:
+        """Return when the last complete look at an institution's queue began; None if unknown.
+
+        It is unknown if Redis's clock was set back since.
+        """
         stored = await self._redis.hget(self.keys.looked, institution_key)
         try:
-            return None if stored is None else datetime.fromisoformat(stored.decode())
+            listed_at = None if stored is None else datetime.fromisoformat(stored.decode())
         except ValueError:
             return None
+        return None if listed_at is None or listed_at - now > _SKEW else listed_at
 
     async def fingerprints(self, institution_key: str, voice_ids: Sequence[str]) -> list[str | None]:
         """Return the fingerprint of each call's last queue entry; None if it was not listed."""

@@ -182,6 +182,17 @@ async def test_start_far_ahead_of_all_others_costs_no_checks_for_ever(redis: Red
     assert "verifying" not in await rig.whats(call)
 
 
+async def test_pushed_call_is_read_while_its_queue_fails_also_if_the_clock_of_redis_was_set_back(redis: Redis) -> None:
+    """The last look at the queue then lies in the future. It is not one that began after the push and lacks the call."""
+    stage = Asgi()
+    rig = rig_of(stage, redis, clocks := Clocks(stage))
+    await rig.run(20)
+    stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=500))
+    clocks.redis = -HOURS
+    call = await rig.begin_call(Happening(Kind.END, 300), run_s=60)
+    assert (await rig.record(call)).life.phase is Phase.LIVE
+
+
 async def test_one_start_far_ahead_of_all_others_hides_no_call(redis: Redis) -> None:
     """A single start far in the future is not used as the beginning of later listings."""
     stage = Asgi()

@@ -113,7 +113,7 @@ class HeldClaim:
         """Return the names of what was logged."""
         return [entry["event"] for entry in self.log.entries]
 
-    async def _last_listed_at(self, _institution_key: str) -> datetime | None:
+    async def _last_listed_at(self, _institution_key: str, _now: datetime) -> datetime | None:
         return self.last_listed_at
 
     async def _ask(self, wanted: Any, _now: datetime) -> Any:
