@@ -2,12 +2,10 @@
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import uvloop
-from redis.exceptions import RedisError
 
 from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.connections import blocking_redis, warn_of_redis, worker_redis
@@ -20,7 +18,7 @@ from callkeeper.calls.rules.book import Stage
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import put_in_force
+from callkeeper.calls.store.rules_in_force import OwnRules
 from callkeeper.service import Secret, ServiceConfig
 from workers.job_summary import JobSummary
 from workers.job_watchdog import Watchdog
@@ -91,17 +89,13 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     )
     pulse, author = blocking_redis(place), Author.here("worker", rules=book.digest)
 
-    def publish_rules(*, anew: bool) -> None:
-        with suppress(RedisError):  # the board then shows the previous worker's rules; trails name the right ones
-            if anew or not pulse.exists(keys.rules):
-                own = {"host": host(), "release": author.version}
-                put_in_force(pulse, keys, book.digest, book.name, book.text, **own)
+    rules = OwnRules(pulse, keys, book.digest, book.name, book.text, host=host(), release=author.version)
 
     def advance(*args: str) -> JobSummary:
-        publish_rules(anew=False)  # to a Redis that lost its data
+        rules.put_in_force()  # in a Redis that lost its data, or was away when the worker started
         return runtime.advance(*args)
 
-    publish_rules(anew=True)
+    rules.put_in_force()
     live = sum(rule.stage is Stage.LIVE for rule in book.rules)
     log.info(
         "rules_in_force",

@@ -4,11 +4,14 @@ While workers with different rules run side by side during a deployment, it name
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 from redis import Redis
+from redis.exceptions import RedisError
 
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.stored_value import readable
@@ -57,6 +60,26 @@ def put_in_force(
     # Several workers start at once: one that wrote meanwhile is read, and the line is written once.
     found: RulesInForce = client.transaction(put, keys.rules, value_from_callable=True)
     return found
+
+
+class OwnRules:
+    """Records with which rules a worker runs: once Redis accepts it, and again if it has lost that."""
+
+    def __init__(
+        self, redis: "Redis", keys: Keys, digest: str, name: str, text: bytes, *, host: str, release: str
+    ) -> None:
+        self._redis: Any = redis
+        self._keys = keys
+        self._digest = digest
+        self._put = partial(put_in_force, redis, keys, digest, name, text, host=host, release=release)
+        self._were_put = False
+
+    def put_in_force(self) -> None:
+        """Record them, unless that was done. If Redis refuses it, the next call tries again."""
+        with suppress(RedisError):  # the board then shows the previous worker's rules; trails name the right ones
+            if not self._were_put or not self._redis.hexists(self._keys.rules_texts, self._digest):
+                self._put()
+                self._were_put = True
 
 
 def parse_rules_history(stored: Sequence[bytes]) -> list[RulesInForce]:

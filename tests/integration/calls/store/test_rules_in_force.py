@@ -10,7 +10,7 @@ from redis import Redis as BlockingRedis
 from callkeeper.app.cli import main
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import RulesInForce, put_in_force
+from callkeeper.calls.store.rules_in_force import OwnRules, RulesInForce, put_in_force
 from callkeeper.calls.stored_value import readable
 
 
@@ -39,6 +39,36 @@ def test_workers_that_start_at_once_write_one_line(blocking_redis: BlockingRedis
     with ThreadPoolExecutor(workers) as pool:
         found = set(pool.map(start, range(workers)))
     assert (len(found), blocking_redis.llen(keys.rules_history)) == (1, 1)
+
+
+def test_worker_that_starts_while_redis_refuses_writes_records_its_rules_later(blocking_redis: BlockingRedis) -> None:
+    """Otherwise the rules of before seem to be in force until the next deployment, and the text is nowhere."""
+    keys = Keys()
+    put_in_force(blocking_redis, keys, "aaa", "rules.toml", b"before")
+    own = OwnRules(blocking_redis, keys, "bbb", "rules.toml", b"after", host="h", release="1")
+    blocking_redis.config_set("maxmemory", "1")
+    try:
+        own.put_in_force()
+    finally:
+        blocking_redis.config_set("maxmemory", "0")
+    assert in_force(blocking_redis) == "aaa"
+    own.put_in_force()
+    assert (in_force(blocking_redis), blocking_redis.hget(keys.rules_texts, "bbb")) == ("bbb", b"after")
+    blocking_redis.flushall()
+    own.put_in_force()
+    assert (in_force(blocking_redis), blocking_redis.hget(keys.rules_texts, "bbb")) == ("bbb", b"after")
+    put_in_force(blocking_redis, keys, "ccc", "rules.toml", b"of the next deployment")
+    own.put_in_force()
+    assert in_force(blocking_redis) == "ccc"
+
+
+def in_force(redis: BlockingRedis) -> str:
+    """Return the digest of the rules in force."""
+    stored = redis.get(Keys().rules)
+    assert isinstance(stored, bytes)
+    known = readable(stored, RulesInForce)
+    assert known is not None
+    return known.digest
 
 
 def test_command_says_which_rules_decided_when(redis_url: str, blocking_redis: BlockingRedis) -> None:
