@@ -128,6 +128,18 @@ async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
     assert await site.look(site.process(), seconds=60) == NOW
 
 
+async def test_next_leader_knows_what_was_told_also_if_redis_was_emptied(site: Site) -> None:
+    """The leader stores it again, so the next one sends nothing twice, and sends the end."""
+    first, second = site.process(), site.process()
+    assert await site.look(first, seconds=60) == NOW
+    await site.redis.flushall()
+    assert await site.look(first, seconds=9) == []
+    await site.redis.delete(Keys().alert_leader)
+    assert await site.look(second, seconds=60) == []
+    await site.start_worker()
+    assert await site.look(second, seconds=60) == OVER
+
+
 async def test_leader_that_ended_does_not_lead_longer_when_the_clock_goes_back(site: Site) -> None:
     """Redis's clock is set back by an hour, so the leader's key would live an hour longer: it lives the usual time."""
     first, second = site.process(), site.process()

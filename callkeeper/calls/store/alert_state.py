@@ -33,16 +33,18 @@ class AlertState(Leadership):
         return {key.decode(): each for key, value in stored.items() if (each := readable(value, OpenAlert)) is not None}
 
     async def save(self, open_alerts: Mapping[str, OpenAlert], before: Mapping[str, OpenAlert]) -> None:
-        """Store the alerts that were sent; others are not stored. ``before`` is what is stored now."""
-        sent = {key: open_alert for key, open_alert in open_alerts.items() if open_alert.told}
-        changed = {key: msgspec.json.encode(each) for key, each in sent.items() if before.get(key) != each}
+        """Store the alerts that were sent; others are not stored. ``before`` is what was stored last.
+
+        What has not changed is stored, too: Redis may have been emptied since.
+        """
+        sent = {key: msgspec.json.encode(each) for key, each in open_alerts.items() if each.told}
         gone = before.keys() - sent.keys()
         pipe = self._redis.pipeline(transaction=True)
-        if changed:
-            pipe.hset(self._keys.alerts, mapping=changed)
+        if sent:
+            pipe.hset(self._keys.alerts, mapping=sent)
         if gone:
             pipe.hdel(self._keys.alerts, *gone)
-        if changed or gone:
+        if sent or gone:
             await pipe.expire(self._keys.alerts, KEPT_S).execute()
 
     async def attention(self) -> dict[str, str]:
