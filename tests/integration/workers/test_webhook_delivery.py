@@ -10,12 +10,23 @@ from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper.calls.store.keys import KEPT_S, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.courier import Courier
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import KEY, Rig
 from workers.webhook_delivery import Deliveries
 
 END = Happening(Kind.END, 60)
+
+
+def verified_calls(courier: Courier, count: int) -> list[Call]:
+    """Begin calls of as many members, who prove a passcode."""
+    calls = []
+    for n in range(count):
+        number = f"555010030{n}"
+        courier.stage.world.add_member(KEY, f"p-3{n}", [number])
+        script = (Happening(Kind.MFA_VALIDATED, 5 + n, "elsewhere"), END)
+        calls.append(courier.stage.call(*script, phone_number=number))
+    return calls
 
 
 async def test_outcomes_arrive_in_order_with_valid_signatures(courier: Courier) -> None:
@@ -41,7 +52,7 @@ async def test_outcomes_of_any_voice_id_arrive(courier: Courier, voice_id: str) 
 async def test_sink_that_was_down_gets_everything_in_order(courier: Courier) -> None:
     """Through two hours of silence nothing is lost, nothing overtakes, and no call waits for it."""
     courier.receiver.status = lambda: 0
-    calls = [courier.stage.call(Happening(Kind.MFA_VALIDATED, 5 + n, "elsewhere"), END) for n in range(3)]
+    calls = verified_calls(courier, 3)
     await courier.run(90)
     await courier.leap(120)
     assert [(await courier.record(call)).is_settled for call in calls] == [True] * 3
@@ -148,7 +159,7 @@ async def test_receiver_that_flaps_gets_each_outcome_once_in_order(courier: Cour
     """Whatever it answers from post to post: nothing it took comes again, nothing overtakes, nothing is lost."""
     dice = Random(seed)  # noqa: S311  (a fixed sequence)
     courier.receiver.status = lambda: dice.choice([204, 204, 400, 500, 0, 410, 429, 301])
-    calls = [courier.stage.call(Happening(Kind.MFA_VALIDATED, 5 + n, "elsewhere"), END) for n in range(5)]
+    calls = verified_calls(courier, 5)
     await courier.run(90)
     await courier.leap(90)
     courier.receiver.status = lambda: 204
