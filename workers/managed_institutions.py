@@ -3,10 +3,10 @@
 Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. The list
 is read every 90 s by one of all workers, who asks by key for those that it does not name and that have no standing, or
 one with which nothing may be done. A login is made hourly, and at most once a minute when an unknown key appears. A key
-that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A key
-that only the settings name is asked for by key. While the service does not answer, those of which nothing is known yet
-are asked for every 3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list names is the account's to
-manage.
+that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue for a
+minute. A key that only the settings name is asked for by key. While the service does not answer, those of which nothing
+is known yet are asked for every 3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list names is the
+account's to manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
 once for all workers.
@@ -296,9 +296,15 @@ class Institutions:
         return frozenset(owned)
 
     async def refused(self, institution_key: str) -> None:
-        """Drop an institution whose queue the service refuses, if two logins a minute apart omitted it as well."""
-        since = self._missing.get(institution_key)
-        if since is None or (await self.store.now() - since).total_seconds() < REFRESH_S:
+        """Drop an institution whose queue the service refuses for a minute, if two logins so far apart omitted it as well.
+
+        A single refusal proves nothing.
+        """
+        since, now = self._missing.get(institution_key), await self.store.now()
+        if since is None:
+            return
+        listed_at = await self.listings.last_listed_at(institution_key, now)
+        if (now - max(since, listed_at or since)).total_seconds() < REFRESH_S:
             return
         try:
             await self.service.renew(max_age_s=REFRESH_S)

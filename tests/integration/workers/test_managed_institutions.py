@@ -178,6 +178,17 @@ async def test_institution_that_only_the_list_names_and_whose_queue_is_refused_i
     assert rig.institutions.keys == {KEY}
 
 
+async def test_institution_that_only_the_list_names_is_not_dropped_for_one_refused_look(rig: Rig) -> None:
+    """One odd answer would leave its calls alone for an hour."""
+    rig.stage.sandbox.choose(["keys-missing"])
+    await rig.run(180)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED, institution_key=OTHER, times=8))
+    await rig.run(30)
+    assert events(rig, "institution_dropped") == []
+    call = rig.stage.call(END, key=OTHER)
+    assert await assigned_after_s(rig, call) <= 10
+
+
 async def test_institution_that_the_settings_name_is_asked_for_by_its_key(rig: Rig) -> None:
     """Neither login nor list name it: who runs callkeeper can, and the service answers for it."""
     rig.stage.sandbox.choose(["keys-missing", "list-failing"])
