@@ -52,14 +52,21 @@ INACTIVE = frozenset({"institution-to-review", "institution-disabled"})
 """Under one of these the last institution is not active, and its calls that the rules would reject wait for it."""
 
 LAST_FAILING = frozenset(
-    {"401-one-institution", "500-one-institution", "503-one-institution", "busy-one", "busy-one-retry-after"}
+    {
+        "401-one-institution",
+        "500-one-institution",
+        "503-one-institution",
+        "busy-one",
+        "busy-one-retry-after",
+        "keys-refused",
+    }
 )
 """With one of these and no list that names it, nobody says whether the last institution is active. Its calls wait, too."""
 
 
 def lift_trouble(sides: Sides, variants: Sequence[str]) -> None:
     """Switch off the variants that make requests fail or an institution inactive, so that calls can be settled."""
-    sides.control("PUT", "/variants", [name for name in calmed(variants) if name not in INACTIVE])
+    sides.control("PUT", "/variants", [name for name in calmed(variants) if name not in INACTIVE | LAST_FAILING])
 
 
 def end_all_calls(sides: Sides) -> None:
