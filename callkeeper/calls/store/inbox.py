@@ -52,10 +52,7 @@ class Members:
         """
         key, ledger = call_id.institution_key, call.ledger
         if enrolled is not None and ledger.enrolled_for is None:
-            place = self.keys.enrolled(key, enrolled)
-            await self.redis.zadd(place, {call_id.voice_id: now.timestamp()})
-            await self.redis.zremrangebyscore(place, "-inf", now.timestamp() - self.kept_s)
-            await self.redis.expire(place, self.kept_s)
+            await self.announce(call_id, enrolled, now)
             if await self.redis.exists(self.keys.rejected(key, enrolled)):
                 await self.leave_note(call_id, MemberRejected(rejected_at=now))
             ledger = replace(ledger, enrolled_for=enrolled)
@@ -72,12 +69,13 @@ class Members:
         return call if ledger is call.ledger else replace(call, ledger=ledger)
 
     async def announce(self, call_id: CallId, person_id: str, now: datetime) -> None:
-        """Store an enroll that is about to be sent.
+        """Store an enroll that is about to be sent, or that is in force.
 
         Of two that are sent at the same time, one then finds the other: each writes before it reads.
         """
         place = self.keys.enrolled(call_id.institution_key, person_id)
         await self.redis.zadd(place, {call_id.voice_id: now.timestamp()})
+        await self.redis.zremrangebyscore(place, "-inf", now.timestamp() - self.kept_s)
         await self.redis.expire(place, self.kept_s)
 
     async def enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
