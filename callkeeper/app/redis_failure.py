@@ -13,13 +13,14 @@ from callkeeper.service.network_failure import CertificateFault, NetworkFailure,
 SINGLE_REMEDY: Final = "REDIS_URL must lead to a single Redis, or to sentinels (redis+sentinel://)"
 
 _DATABASE: Final = RefusalWords("has no such database", "Correct the number at the end of REDIS_URL.")
+_NO_SENTINEL: Final = RefusalWords("is no sentinel", "Correct the sentinels in REDIS_URL; a server itself is redis://.")
 _SAID: Final = {
     "DB index": _DATABASE,  # the server's words
     "Invalid Database": _DATABASE,  # those of redis-py
     "loading the dataset": RefusalWords("is still loading its data", "Wait until it has."),
     "max number of clients": RefusalWords("takes no more clients", "Raise its maxclients, or close other clients."),
-    "'SENTINEL'": RefusalWords("is no sentinel", "Correct the sentinels in REDIS_URL; a server itself is redis://."),
-    "`SENTINEL`": RefusalWords("is no sentinel", "Correct the sentinels in REDIS_URL; a server itself is redis://."),
+    "'SENTINEL'": _NO_SENTINEL,
+    "`SENTINEL`": _NO_SENTINEL,  # Redis before 7
     "unknown command": RefusalWords("lacks a command: it is a sentinel, or not supported", f"{SINGLE_REMEDY}."),
 }
 _ADVICE: Final = {

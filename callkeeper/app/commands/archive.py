@@ -327,7 +327,8 @@ def _note_export(institution: str, results: int | None = None) -> None:
 
 @contextmanager
 def _keeper(operator: str, reason: str) -> Iterator[Keeper]:
-    if not operator_in(operator) or not reason.isprintable():
+    keeper = operator_in(operator)
+    if not keeper or not reason.isprintable():
         raise Misused("--operator must be 1 to 64 printable ASCII characters, --reason one printable line")
     with archive_database() as (database, settings):
-        yield Keeper(database, operator_in(operator), settings.key)
+        yield Keeper(database, keeper, settings.key)
