@@ -453,8 +453,8 @@ def _is_enrolled_anew(before: Call, reading: Reading) -> bool:
 def _showed_policy(before: Call, reading: Reading) -> bool:
     """Tell whether an enroll's policy was there: it was read, or it had time to appear before the reject was known.
 
-    Two other activities in a row can hide both ends of an enroll from us, but the member's reject is known anyway. A reject
-    that the status shows came after an enroll of ours, which would stand there else.
+    Two other activities in a row can hide both ends of an enroll from us, but the member's reject is known anyway. The
+    status is that of the last activity, so a reject that it shows came after our enroll.
     """
     enroll = before.ledger.enroll
     if before.seen.reading is not None and MANUAL_GREEN in before.seen.reading.policies:

@@ -92,9 +92,9 @@ class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was learned of the paging of an institution's queue, which the Spec does not describe.
 
     ``size`` is how many entries can be asked for; None while no size was refused. ``refused`` is the size that was
-    refused last, while no smaller one was answered. ``largest`` is the most entries that a page has had, less if there was
-    another page behind a smaller one.
-    ``counts_pages`` says whether `continueFrom` counts pages instead of entries; None while unknown.
+    refused last, while no smaller one was answered. ``largest`` is the most entries that a page has had, or
+    fewer if another page followed a smaller one. ``counts_pages`` says whether `continueFrom` counts pages instead of
+    entries; None while unknown.
     """
 
     size: int | None = None
