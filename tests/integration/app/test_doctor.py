@@ -183,10 +183,13 @@ async def test_doctor_names_rights_that_our_user_lacks(
     redis_url: str, sandbox_server: ServedSandbox, lacking: dict[str, Any], what: str
 ) -> None:
     """The user of ``REDIS_URL`` may not do what the doctor needs, as with the rights of another prefix."""
+    url = redis_url.replace("://", "://ops:ops-word-4711@")
     with Redis.from_url(redis_url) as redis:
         redis.acl_setuser("ops", enabled=True, passwords=["+ops-word-4711"], **lacking)
-    url = redis_url.replace("://", "://ops:ops-word-4711@")
-    found = await findings(environment(url, sandbox_server))
+        try:
+            found = await findings(environment(url, sandbox_server))
+        finally:
+            redis.acl_deluser("ops")
     words = what.format(address=redis_url)
     assert found["redis"].detail == f"{words} refuses: our user may not run a command"
     assert found["redis"].remedy == "Give the user of REDIS_URL the rights in deploy/redis/users.acl.example."
