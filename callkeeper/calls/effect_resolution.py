@@ -26,7 +26,7 @@ from callkeeper.calls.member_evidence import (
     rejected_member,
 )
 from callkeeper.calls.policies import MANUAL_GREEN
-from callkeeper.calls.record import ASKED, Call, Identity, Reading, Reason, Word
+from callkeeper.calls.record import ASKED, Call, Identity, Phase, Reading, Reason, Word
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
 from callkeeper.service.enumerations import CallStatus
 
@@ -369,7 +369,7 @@ def enroll_trouble(call: Call) -> str:
 
 
 def attention_reasons(call: Call) -> list[str]:
-    """Return why a call needs a person, the most important reason first."""
+    """Return why a call needs a person who can close it, the most important reason first."""
     question = call.statements.open_question
     return [
         *(f"{kind} unresolved" for kind in unresolved(call)),
@@ -379,9 +379,20 @@ def attention_reasons(call: Call) -> list[str]:
     ]
 
 
+UNREAD = "its details cannot be read"
+"""The attention reason of a call for which nothing can be done until they can. Nobody can close it."""
+
+UNREAD_FOR_LONG = 8
+"""Failed reads in a row after which a person has to look: 90 s. If others fail too, a breaker opens before."""
+
+
 def attention(call: Call) -> str:
-    """Return the most important reason for which a call needs a person; empty if it needs none."""
-    return next(iter(attention_reasons(call)), "")
+    """Return the most important reason for which a call needs a person; empty if it needs none.
+
+    A hinted call is left out: anyone who may push can invent one that was never listed.
+    """
+    is_unread = call.plan.reads_failed >= UNREAD_FOR_LONG and call.life.phase not in {Phase.HINTED, Phase.SETTLED}
+    return next(iter(attention_reasons(call)), UNREAD if is_unread else "")
 
 
 def needs_of(call: Call) -> str:

@@ -17,6 +17,7 @@ from callkeeper.calls.effect_resolution import (
     RECORD_LOST,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
+    UNREAD,
 )
 from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
 from callkeeper.calls.incident_detection import incidents_of
@@ -260,6 +261,12 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
             "it is not the member's, then confirm it on the call's page."
         )
         return Words("Enrolled as another member", advice)
+    if why == UNREAD:
+        advice = (
+            "Those of others can. Nothing is checked, enrolled or rejected for the call: look at it at the service, reject "
+            "the voice there if you must, and tell the service's operator."
+        )
+        return Words("Details cannot be read", advice)
     if why == NEWER:
         remedy = why.partition(": ")[2]
         return Words(title, f"{remedy.capitalize()}. This release leaves the call alone.")

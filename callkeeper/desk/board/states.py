@@ -11,7 +11,7 @@ from typing import Final
 
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, FilterWrong
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, enroll_trouble
+from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, UNREAD, attention, enroll_trouble
 from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import BRIEF, meaning_of
@@ -189,9 +189,6 @@ _DECIDED: Final = frozenset({StateName.ENROLLED, StateName.GREEN})
 UNREAD_AFTER: Final = 3
 """Failed reads in a row after which a call says so: about 7 s."""
 
-UNREAD_FOR_LONG: Final = 8
-"""Failed reads in a row after which a person has to look: 90 s. If others fail too, a breaker opens before."""
-
 
 @dataclass(frozen=True, slots=True)
 class CallState:
@@ -222,8 +219,8 @@ def state_of(call: Call, book: RuleBook) -> CallState:
         or _by_verdict(call, facts, book)
         or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
     )
-    if _is_stuck(call, state):
-        state = replace(state, because=_unread(call), for_person=True)
+    if attention(call) == UNREAD and not state.for_person:
+        state = replace(state, because=UNREAD, for_person=True)
     question = call.statements.open_question
     if question is None or state.name is StateName.UNRESOLVED:
         return state
@@ -255,13 +252,7 @@ def state_names(call: Call, book: RuleBook, *, is_marked: bool = False) -> froze
 
 
 def _unread(call: Call) -> str:
-    return "its details cannot be read" if call.plan.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
-
-
-def _is_stuck(call: Call, state: CallState) -> bool:
-    """Tell whether nothing can be checked, enrolled or rejected for a call, because its details cannot be read."""
-    is_over = call.is_settled or state.is_decided or state.name is StateName.ANNOUNCED
-    return call.plan.reads_failed >= UNREAD_FOR_LONG and not (is_over or state.for_person)
+    return UNREAD if call.plan.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
 
 
 def _by_ledger(call: Call) -> CallState | None:

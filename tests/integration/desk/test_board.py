@@ -17,6 +17,7 @@ from structlog.testing import LogCapture
 
 from callkeeper.calls.call_query import NEEDS_PERSON
 from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.effect_resolution import UNREAD
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Asked, encode_call
@@ -433,17 +434,19 @@ async def test_call_whose_details_always_fail_stands_on_top(rig: BoardRig, body:
     rig.stage.sandbox.faults.add(failing)
     await rig.fill(f"{of(call)}/distrusted", reason="impostor")
     await rig.run(30)
-    assert "Its details cannot be read." not in await rig.page()
+    assert "Details cannot be read" not in await rig.page()
     await rig.run(90)
-    assert "Its details cannot be read." in await rig.page()
+    assert "Details cannot be read" in await rig.page()
     assert of(call) in await rig.page(f"/calls?state={NEEDS_PERSON}")
+    assert await rig.redis.hvals(Keys().attention) == [UNREAD.encode()]
     used, met = (await rig.record(call)).plan.checks_used, failing.met
     await rig.run(300)
     assert ((await rig.record(call)).plan.checks_used, failing.met - met <= 14) == (used, True)
     assert all([(await rig.record(other)).plan.reads_failed == 0 for other in others])
     rig.stage.sandbox.faults.clear()
     await rig.run(40)
-    assert "Its details cannot be read." not in await rig.page()
+    assert "Details cannot be read" not in await rig.page()
+    assert not await rig.redis.hvals(Keys().attention)
     assert rig.ledger(call)["reject_voice"] == 1
 
 

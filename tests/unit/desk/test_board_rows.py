@@ -97,13 +97,16 @@ def test_call_whose_details_cannot_be_read_says_so(changes: dict[str, Any], said
         ({}, True),
         ({"distrusted": DISTRUSTED}, True),
         ({"reads_failed": 7}, False),
-        ({"enrolled_seen": True}, False),
+        ({"enrolled_seen": True}, True),
         ({"phase": Phase.HINTED}, False),
         ({"phase": Phase.SETTLED, "reason": Reason.LOST}, False),
     ],
 )
 def test_call_whose_details_cannot_be_read_for_long_needs_a_person(changes: dict[str, Any], is_stuck: bool) -> None:
-    """Nothing more can be done for it. Anyone who may push can invent one that was never listed."""
+    """Nothing more can be done for it, not even for one that looks well: nobody would see a red policy.
+
+    Anyone who may push can invent one that was never listed.
+    """
     state = state_of(call(**{"reads_failed": 8, **changes}), BOOK)
     assert state.for_person is is_stuck
     assert not is_stuck or state.because == "its details cannot be read"
