@@ -12,12 +12,14 @@ account's to manage.
 once for all workers.
 
 ``ask_standings`` asks the service, for workers and for the doctor. It reads the list, and asks for each remaining key
-by itself, so that one failing key affects only its own institution.
+by itself, so that one failing key affects only its own institution. A worker takes a permit for each of them. If there
+is none, it saves what it has learned so far, and asks for the rest a second later.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -68,6 +70,13 @@ WHILE_SILENT = timedelta(seconds=3)
 """How often one of all workers asks while the service has never answered about an institution. A refusal and a 429 are
 answers."""
 
+GO_ON = timedelta(seconds=1)
+"""How soon one of all workers goes on asking for keys for which there was no permit. A member that waits for its permit
+keeps its place for as long after its time."""
+
+RENEWED_AFTER = STANDING_KEPT / 2
+"""How old a standing may get before the service is asked by key again. None may expire while its turn has not come."""
+
 WHILE_ASKED_S = 0.5
 """How soon a call asks again while another worker asks the service, in seconds."""
 
@@ -109,8 +118,10 @@ class Institutions:
     _keys_refused_at_s: float = -math.inf
     _unknown_because: str = ""
     _unlisted_because: str = ""
-    _unreadable_because: Mapping[str, str] = field(default_factory=dict)
+    _unreadable: Mapping[str, ResellerError] = field(default_factory=dict)
     _is_silent: bool = False
+    _left: tuple[str, ...] = ()
+    """Keys that are asked for next (`Standings.left`)."""
     _missing: dict[str, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -149,7 +160,8 @@ class Institutions:
                 now_s = self.monotonic()
                 try:
                     await self._load()
-                    soon_s = RELOAD_S - WHILE_SILENT.total_seconds() if self._is_silent else 0.0
+                    again = GO_ON if self._left else WHILE_SILENT if self._is_silent else None
+                    soon_s = 0.0 if again is None else RELOAD_S - again.total_seconds()
                     self._refreshed_at_s, self._unknown_because = now_s - soon_s, ""
                 except ResellerError as error:
                     self._refreshed_at_s = now_s - RELOAD_S + 2.0
@@ -189,24 +201,16 @@ class Institutions:
 
         One request for each claim: a lease covers no more.
         """
-        try:
-            if asks_all:
-                standings = {
-                    summary.key: standing_of(summary) for summary in await self.service.institutions() if summary.key
-                }
-            else:
-                standings = {
-                    institution_key: standing_of(await self.service.institution(institution_key), institution_key)
-                }
-        except ResellerError as error:
+        asked = Standings()
+        error = await asked.ask(self.service, LIST if asks_all else institution_key)
+        if error is not None:
             self.log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
             if isinstance(error, ServiceRefused) and not asks_all and institution_key in self._standings:
                 self.counting.figures.see("institution-by-key", "keys-refused", institution_key, "refused by its key")
             if not asks_all and not isinstance(error, ServiceUnavailable | NotSent):
                 self._keys_refused_at_s = self.monotonic()
                 return  # the list is asked next
-            standings = {}
-        standings = {key: replace(one, told_at=now) for key, one in standings.items()}
+        standings = {key: replace(one, told_at=now) for key, one in asked.known.items()}
         before = self._standings.get(institution_key)
         if before is not None and institution_key not in standings:
             standings[institution_key] = replace(before, unanswered_at=now)
@@ -255,26 +259,30 @@ class Institutions:
             key: one for key, one in standings.items() if one.told_at is None or one.is_younger(STANDING_KEPT, now)
         }
         owned = await self._owned(listed, stored)
-        unsaid = {key for key, one in stored.items() if one.told_at is None or one.unanswered_at is not None}
-        missing = self._acted_for(owned | (self.only or frozenset())) - (stored.keys() - unsaid)
+        told = {key for key, one in stored.items() if one.told_at is not None}
+        sure = {key for key in told if stored[key].unanswered_at is None and stored[key].is_younger(RENEWED_AFTER, now)}
+        missing = self._acted_for(owned | (self.only or frozenset())) - sure
         is_away = self.store.breakers.over(ACCOUNT) is not None
         is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
         if missing or (sought is not None and sought not in owned):
             now_s = self.monotonic()
             is_due |= now_s - self._missed_at_s > REFRESH_S
-            is_unheard = not missing <= {key for key, one in stored.items() if one.told_at is not None}
-            is_due |= self._is_silent and is_unheard and await self.listings.may_ask("missing", now, WHILE_SILENT)
+            is_due |= (
+                self._is_silent and not missing <= told and await self.listings.may_ask("missing", now, WHILE_SILENT)
+            )
             self._missed_at_s = now_s if is_due else self._missed_at_s
-        if is_due:
+        goes_on = bool(self._left) and not is_due and await self.listings.may_ask("missing", now, GO_ON)
+        if is_due or goes_on:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
             self.store.breakers.acted_for = self._acted_for(owned)
             held = {key for key, one in stored.items() if one.obstacle is not None}
-            asked = await self._ask_service(missing | self._acted_for(held), now, listed)
+            wanted = {LIST, *missing, *self._acted_for(held)}
+            asked = await self._ask_service(wanted if is_due else wanted.intersection(self._left), now, listed, told)
             await self.listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)
-        elif not missing:
-            self._is_silent = False
+            missing -= asked.keys()
+        self._is_silent = any(_is_silence(self._unreadable.get(key)) for key in missing)
         self._act_for(self._acted_for(owned))
         self._standings = handled_in_test(stored, self.in_test)
         self._is_loaded = True
@@ -327,32 +335,43 @@ class Institutions:
                 self._warned_of.add((setting, key))
                 self.log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
-    async def _ask_service(self, keys: frozenset[str], now: datetime, listed: frozenset[str]) -> dict[str, Standing]:
+    async def _ask_service(
+        self, keys: Collection[str], now: datetime, listed: frozenset[str], told: Collection[str]
+    ) -> dict[str, Standing]:
         """Return what the service says of institutions. Log and count those that cannot be read.
 
-        ``listed`` are the keys of the login.
+        ``listed`` are the keys of the login, ``told`` those of which something is known: they are asked for last. Keys
+        that failed before must not keep the others waiting either.
         """
-        asked = await ask_standings(self.service, keys)
+
+        async def may_ask(key: str) -> bool:
+            kind = Permit.LISTING if key in told else Permit.EFFECT
+            return not await self.store.budget.wait_s(kind, "standing", key)
+
+        in_turn = sorted(keys, key=lambda key: (key in told, key in self._unreadable, key not in self._left, key))
+        asked = await ask_standings(self.service, in_turn, may_ask=may_ask)
+        self._left = tuple(asked.left)
         for key, one in seen_in_standings(asked, listed, self._standings):
             self.counting.figures.see(one.assumption, one.answer, self.counting.label(key), one.shape)
-        because = "" if asked.list_error is None else type(asked.list_error).__name__
-        if because and because != self._unlisted_because:
+        if asked.named is not None:
+            self._unlisted_because = ""
+        elif asked.list_error is not None and self._unlisted_because != (because := type(asked.list_error).__name__):
+            self._unlisted_because = because
             self.log.warning("institutions_unlisted", error=because)
-        self._unlisted_because = because
         if isinstance(asked.list_error, AnswerUnreadable):
             self.counting.figures.count(figure.INSTITUTIONS_UNLISTED)
-        unreadable = {key: type(error).__name__ for key, error in asked.unreadable.items()}
-        for key, because in unreadable.items():
+        for key, error in asked.unreadable.items():
             self.counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
-            if self._unreadable_because.get(key) != because:
-                self.log.warning("institution_unreadable", institution=key, error=because)
-        self._unreadable_because = unreadable
-        self._is_silent = any(
-            isinstance(error, ServiceUnavailable) and not isinstance(error, ServiceBusy)
-            for error in asked.unreadable.values()
-        )
+            if type(error) is not type(self._unreadable.get(key)):
+                self.log.warning("institution_unreadable", institution=key, error=type(error).__name__)
+        found = {**self._unreadable, **asked.unreadable}
+        self._unreadable = {key: error for key, error in found.items() if key not in asked.known}
         standings = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
         return handled_in_test(standings, self.in_test)
+
+
+def _is_silence(error: ResellerError | None) -> bool:
+    return isinstance(error, ServiceUnavailable) and not isinstance(error, ServiceBusy)
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
@@ -364,8 +383,12 @@ def handled_in_test(standings: Mapping[str, Standing], keys: frozenset[str]) -> 
     return {key: replace(one, is_handled_in_test=key in keys) for key, one in standings.items()}
 
 
-FAILURES_THAT_TELL = 3
-"""After this many keys in a row without any answer the service is taken to be down, and the rest is not asked for."""
+IN_A_ROW = 3
+"""After this many keys in a row without an answer the service is taken to be down. After as many without a permit the
+others are taken to get none either: an institution may have a limit of its own. Then the rest is not asked for."""
+
+LIST = ""
+"""Stands for the service's list among the keys that are asked for."""
 
 
 @dataclass(slots=True)
@@ -373,34 +396,58 @@ class Standings:
     """The standing of each institution, and the errors for those that could not be read."""
 
     known: dict[str, Standing] = field(default_factory=dict)
-    named: frozenset[str] = frozenset()
-    """The keys of those that the list names. The others were asked for by key."""
+    named: frozenset[str] | None = None
+    """The keys of those that the list names; None if it was not read. The others were asked for by key."""
     unreadable: dict[str, ResellerError] = field(default_factory=dict)
     list_error: ResellerError | None = None
+    left: list[str] = field(default_factory=list)
+    """What is asked for later: there was no permit, or something else was answered by 429."""
+
+    async def ask(self, service: Reseller, key: str) -> ResellerError | None:
+        """Ask for an institution or for the `LIST`; return the error if there is no answer."""
+        try:
+            if key == LIST:
+                self.known |= {one.key: standing_of(one) for one in await service.institutions() if one.key}
+                self.named = frozenset(self.known)
+            else:
+                self.known[key] = standing_of(await service.institution(key), key)
+        except ResellerError as error:
+            if key == LIST:
+                self.list_error = error
+            else:
+                self.unreadable[key] = error
+            return error
+        return None
 
 
-async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
-    """Ask for the standing of institutions, and return also all others that the list names.
+async def ask_standings(
+    service: Reseller, keys: Iterable[str], *, may_ask: Callable[[str], Awaitable[bool]] | None = None
+) -> Standings:
+    """Ask for the standing of institutions in this order. What the list has named is not asked for by key.
+
+    With ``may_ask``, which is asked before each request, a 429 ends it.
 
     Spec: Endpoints 8 and 10. Assumed (`institution-by-key`): the wrapper of the list is not shown; see
     `callkeeper.service.answer_meaning`.
     """
-    asked = Standings()
-    try:
-        asked.known = {summary.key: standing_of(summary) for summary in await service.institutions() if summary.key}
-        asked.named = frozenset(asked.known)
-    except ResellerError as error:
-        asked.list_error = error
-    silent = 0
-    for key in sorted(set(keys) - asked.known.keys()):
-        try:
-            asked.known[key] = standing_of(await service.institution(key), key)
-            silent = 0
-        except ResellerError as error:
-            asked.unreadable[key] = error
-            silent = silent + 1 if isinstance(error, ServiceUnavailable) else 0
-            if silent == FAILURES_THAT_TELL and not asked.known:
-                break
+    asked, rest = Standings(), deque(keys)
+    silent = held = 0
+    while rest and (silent < IN_A_ROW or asked.known):
+        key = rest.popleft()
+        if key in asked.known:
+            continue
+        if may_ask is not None and not await may_ask(key):
+            asked.left.append(key)
+            held += 1
+            is_over = key == LIST or held == IN_A_ROW
+        else:
+            held, error = 0, await asked.ask(service, key)
+            is_over = may_ask is not None and isinstance(error, ServiceBusy)
+            if key != LIST:
+                silent = silent + 1 if isinstance(error, ServiceUnavailable) else 0
+        if is_over:
+            asked.left += rest
+            break
     return asked
 
 
@@ -418,11 +465,12 @@ def seen_in_standings(
             yield "", Shown("institution-list-form", "list-failing", "status 500")
         case AnswerUnreadable():
             yield "", Shown("institution-list-form", "list-unreadable", "no list of institutions")
-    for key in sorted(asked.named - listed):
+    named = asked.named or frozenset()
+    for key in sorted(named - listed):
         yield key, Shown("listed-is-ours", "keys-missing", "the list names it, the login does not")
-    if asked.named and asked.named <= listed:
+    if named and named <= listed:
         yield "", Shown("listed-is-ours")
-    for key in sorted(listed - asked.named) if asked.list_error is None else ():
+    for key in sorted(listed - named) if asked.named is not None else ():
         if key in asked.known:
             yield key, Shown("institution-by-key", "list-paged", "the list does not name it, its key does")
         elif isinstance(asked.unreadable.get(key), ServiceRefused):

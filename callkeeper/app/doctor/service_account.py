@@ -34,7 +34,7 @@ from callkeeper.service import (
 from callkeeper.service.aiohttp_transport import reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
-from workers.managed_institutions import Standings, ask_standings, handled_in_test
+from workers.managed_institutions import LIST, Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0
 """Difference of clocks that gives a warning. A Date header has whole seconds only."""
@@ -72,7 +72,7 @@ async def service_findings(
         return
     else:
         yield ok(Topic.LOGIN, f"{settings.service.url}, {quantity(len(listed), 'institution')}")
-        asked = await ask_standings(service, listed.union(settings.institutions or ()))
+        asked = await ask_standings(service, [LIST, *sorted(listed.union(settings.institutions or ()))])
         keys = listed.union(asked.known)
         names = {key: standing.name for key, standing in asked.known.items()}
         known = KnownInstitutions({key: names.get(key) for key in keys})

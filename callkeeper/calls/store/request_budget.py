@@ -156,13 +156,16 @@ class RequestBudget:
         self._strained_at_s = -POLL_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
-        """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait."""
+        """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait.
+
+        ``institution_key`` is empty for a request that is for none.
+        """
         if not self._set and not self._limits and not self._limited:
             return 0.0
         self._spread = (self._spread + GOLDEN) % 1.0
         scope = institution_part(institution_key)
         limits: list[str | float] = ["", self._set]
-        if scope in self._limited or scope in self._limits:
+        if scope and (scope in self._limited or scope in self._limits):
             limits += [scope, self._limits.get(scope, 0)]
         wait_ms = await self._ask("take", int(kind), requests, member, self._spread, *limits)
         if wait_ms:

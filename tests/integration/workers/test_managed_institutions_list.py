@@ -110,3 +110,42 @@ async def test_standing_is_asked_for_anew_every_hour_while_a_key_fails(rig: Rig)
     assert first is not None
     assert again is not None
     assert again > first
+
+
+def with_forty(rig: Rig) -> list[str]:
+    """Return the keys of forty more institutions, which the list does not name."""
+    keys = [f"cu-1{number:02}" for number in range(40)]
+    for key in keys:
+        rig.stage.world.add_institution(key)
+    rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.ANSWER, status=500))
+    return keys
+
+
+async def told(rig: Rig) -> set[str]:
+    """Return the keys of the institutions whose standing is known."""
+    return {key for key, one in (await rig.listings.standings()).items() if one.told_at is not None}
+
+
+@pytest.mark.parametrize(("rps", "seconds", "most_429"), [(5, 20, 1), (None, 90, 100)])
+async def test_institutions_that_are_asked_for_by_key_keep_within_the_limit(
+    sandbox_asgi: Asgi, redis: Redis, rps: float | None, seconds: float, most_429: int
+) -> None:
+    """A worker takes a permit for each, and goes on with the rest. A login takes none, so one request may get a 429.
+
+    A limit that is not set is learned first, from 429s that cost their institutions a minute.
+    """
+    rig = Rig(sandbox_asgi, redis, rps=rps)
+    keys = with_forty(rig)
+    rig.stage.sandbox.choose(["limit-5"])
+    await rig.run(seconds)
+    assert len(await told(rig) & {*keys, KEY}) >= 40
+    assert (await rig.counted()).count(figure.REQUESTS_TURNED_AWAY) <= most_429
+
+
+async def test_keys_that_fail_do_not_keep_the_others_waiting(rig: Rig) -> None:
+    """Three failures in a row end the asking, and the next time the others come first."""
+    first, *others = [KEY, OTHER, *with_forty(rig)]
+    for key in (first, *others[1:3]):
+        rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=key, action=Action.ANSWER, status=503))
+    await rig.run(5)
+    assert await told(rig) == {others[0], *others[3:]}
