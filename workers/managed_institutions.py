@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -73,6 +73,9 @@ answers."""
 GO_ON = timedelta(seconds=1)
 """How soon one of all workers goes on asking for keys for which there was no permit. A member that waits for its permit
 keeps its place for as long after its time."""
+
+PORTION_S = 2.0
+"""After this time, in seconds, no more keys are asked for before what was learned is used: a worker that starts waits."""
 
 RENEWED_AFTER = STANDING_KEPT / 2
 """How old a standing may get before the service is asked by key again. None may expire while its turn has not come."""
@@ -343,8 +346,11 @@ class Institutions:
         ``listed`` are the keys of the login, ``told`` those of which something is known: they are asked for last. Keys
         that failed before must not keep the others waiting either.
         """
+        began_s = self.monotonic()
 
         async def may_ask(key: str) -> bool:
+            if self.monotonic() - began_s > PORTION_S:
+                return False
             kind = Permit.LISTING if key in told else Permit.EFFECT
             return not await self.store.budget.wait_s(kind, "standing", key)
 
@@ -384,8 +390,11 @@ def handled_in_test(standings: Mapping[str, Standing], keys: frozenset[str]) -> 
 
 
 IN_A_ROW = 3
-"""After this many keys in a row without an answer the service is taken to be down. After as many without a permit the
+"""If the first keys, this many, bring no answer, the service is taken to be down. If as many in a row get no permit, the
 others are taken to get none either: an institution may have a limit of its own. Then the rest is not asked for."""
+
+AT_ONCE = 8
+"""How many keys are asked for at the same time."""
 
 LIST = ""
 """Stands for the service's list among the keys that are asked for."""
@@ -401,7 +410,7 @@ class Standings:
     unreadable: dict[str, ResellerError] = field(default_factory=dict)
     list_error: ResellerError | None = None
     left: list[str] = field(default_factory=list)
-    """What is asked for later: there was no permit, or something else was answered by 429."""
+    """What is asked for later: it was not allowed yet, or something else was answered by 429."""
 
     async def ask(self, service: Reseller, key: str) -> ResellerError | None:
         """Ask for an institution or for the `LIST`; return the error if there is no answer."""
@@ -420,9 +429,10 @@ class Standings:
         return None
 
 
-async def ask_standings(
-    service: Reseller, keys: Iterable[str], *, may_ask: Callable[[str], Awaitable[bool]] | None = None
-) -> Standings:
+MayAsk: TypeAlias = Callable[[str], Awaitable[bool]]
+
+
+async def ask_standings(service: Reseller, keys: Iterable[str], *, may_ask: MayAsk | None = None) -> Standings:
     """Ask for the standing of institutions in this order. What the list has named is not asked for by key.
 
     With ``may_ask``, which is asked before each request, a 429 ends it.
@@ -431,24 +441,37 @@ async def ask_standings(
     `callkeeper.service.answer_meaning`.
     """
     asked, rest = Standings(), deque(keys)
-    silent = held = 0
-    while rest and (silent < IN_A_ROW or asked.known):
+    while batch := await _next_batch(asked, rest, may_ask):
+        errors = await asyncio.gather(*(asked.ask(service, key) for key in batch))
+        if may_ask is not None and any(isinstance(error, ServiceBusy) for error in errors):
+            asked.left += rest
+            break
+        is_silent = all(isinstance(error, ServiceUnavailable) for error in errors)
+        if is_silent and batch != [LIST] and not asked.known:
+            break
+    return asked
+
+
+async def _next_batch(asked: Standings, rest: deque[str], may_ask: MayAsk | None) -> list[str]:
+    """Take the keys that are asked for next: the `LIST` alone, then few at a time until the service answers."""
+    batch: list[str] = []
+    held, most = 0, AT_ONCE if asked.known else IN_A_ROW
+    while rest and len(batch) < most:
         key = rest.popleft()
         if key in asked.known:
             continue
-        if may_ask is not None and not await may_ask(key):
+        if may_ask is None or await may_ask(key):
+            batch.append(key)
+            held = 0
+        else:
             asked.left.append(key)
             held += 1
-            is_over = key == LIST or held == IN_A_ROW
-        else:
-            held, error = 0, await asked.ask(service, key)
-            is_over = may_ask is not None and isinstance(error, ServiceBusy)
-            if key != LIST:
-                silent = silent + 1 if isinstance(error, ServiceUnavailable) else 0
-        if is_over:
+        if held == IN_A_ROW or (held and key == LIST):
             asked.left += rest
+            rest.clear()
+        if key == LIST:
             break
-    return asked
+    return batch
 
 
 def seen_in_standings(

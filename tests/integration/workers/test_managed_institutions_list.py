@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 
@@ -149,3 +150,28 @@ async def test_keys_that_fail_do_not_keep_the_others_waiting(rig: Rig) -> None:
         rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=key, action=Action.ANSWER, status=503))
     await rig.run(5)
     assert await told(rig) == {others[0], *others[3:]}
+
+
+class Slow(httpx.AsyncBaseTransport):
+    """Lets a second pass before each answer about one institution."""
+
+    def __init__(self, stage: Asgi) -> None:
+        self._stage = stage
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass the request on."""
+        if "/institutions/" in request.url.path:
+            self._stage.advance(1)
+        return await self._stage.transport.handle_async_request(request)
+
+
+async def test_worker_that_starts_does_not_wait_for_all_institutions(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """What it has learned after two seconds is used. The others follow."""
+    rig = Rig(sandbox_asgi, redis, transport=Slow(sandbox_asgi))
+    keys = {*with_forty(rig), KEY}
+    await rig.institutions.refresh()
+    assert 3 <= len(rig.institutions.keys & await told(rig)) < 20
+    assert rig.institutions.keys == keys
+    for _ in range(12):
+        await rig.run(5)
+    assert await told(rig) == keys
