@@ -13,7 +13,7 @@ once for all workers.
 
 ``ask_standings`` asks the service, for workers and for the doctor. It reads the list, and asks for each remaining key
 by itself, so that one failing key affects only its own institution. A worker takes a permit for each of them. If there
-is none, it saves what it has learned so far, and asks for the rest a second later.
+is none, it saves what it has learned so far, and goes on soon afterwards.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ WHILE_SILENT = timedelta(seconds=3)
 """How often one of all workers asks while the service has never answered about an institution. A refusal and a 429 are
 answers."""
 
-GO_ON = timedelta(seconds=1)
-"""How soon one of all workers goes on asking for keys for which there was no permit. A member that waits for its permit
-keeps its place for as long after its time."""
+GO_ON = timedelta(seconds=0.5)
+"""How soon one of all workers goes on asking for keys for which there was no permit. It must be less than a second:
+for so long after its time a permit is kept for who waits."""
 
 PORTION_S = 2.0
 """After this time, in seconds, no more keys are asked for before what was learned is used: a worker that starts waits."""

@@ -127,7 +127,7 @@ async def told(rig: Rig) -> set[str]:
     return {key for key, one in (await rig.listings.standings()).items() if one.told_at is not None}
 
 
-@pytest.mark.parametrize(("rps", "seconds", "most_429"), [(5, 20, 1), (None, 90, 100)])
+@pytest.mark.parametrize(("rps", "seconds", "most_429"), [(5, 30, 1), (None, 90, 100)])
 async def test_institutions_that_are_asked_for_by_key_keep_within_the_limit(
     sandbox_asgi: Asgi, redis: Redis, rps: float | None, seconds: float, most_429: int
 ) -> None:
