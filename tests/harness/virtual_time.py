@@ -211,14 +211,11 @@ class Rig:
             self.clock.monotonic,
             log,
             counting=counting,
-            sleep=self._sleep,
+            sleep=self.clock.sleep,
         )
         listing = Listing(self.tools, 5.0, choose=lambda _, high: high, on_due=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
         self.probing = Probing(self.tools, self.institutions, on_probed=wakeups.wake)
-
-    async def _sleep(self, seconds: float) -> None:
-        self.clock.now += dt.timedelta(seconds=seconds)
 
     def now_ms(self) -> int:
         """Return Redis's clock in milliseconds: the hand-moved one, unless the rig has another."""
