@@ -11,6 +11,7 @@ What people close, and the wait for effects after Redis was replaced, are articl
 to say that they hold a call. The script that books an effect or a check asks for the pause once more.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -104,6 +105,10 @@ class ServiceGate:
         self._figures = figures
         self._reads_barred_s: Callable[[str], float | None] = lambda _: None
         self._answered: set[str] = set()
+        self._answers: Counter[str] = Counter()
+        """How many requests were answered, by endpoint."""
+        self._turned_away: dict[tuple[str, str], int] = {}
+        """How many of an endpoint's were, at the last 429 for an institution that has had no answer since."""
         self.patterns = AnswerPatterns(figures.see, store.monotonic)
 
     def see_bars_of(self, service: Reseller) -> None:
@@ -163,6 +168,9 @@ class ServiceGate:
         store, kind = self._store, EndpointKind.QUEUE if endpoint is QUEUE else EndpointKind.CALLS
         if error is None:
             self._answered.add(endpoint.name)
+            self._answers[endpoint.name] += 1
+            if self._turned_away:
+                self._turned_away.pop((endpoint.name, institution_key), None)
             store.budget.answers.add()
             if not store.breakers.has_failed(institution_key, kind):
                 return  # the usual case: there is nothing to clear
@@ -180,9 +188,20 @@ class ServiceGate:
             pause_s = error.retry_after_s or 0.0
         if (result := result_of(endpoint, institution_key, error)) is not None:
             await self.publish(*result, kind, outcome=outcome, pause_s=pause_s)
-        if isinstance(error, _BUSY):
+        if isinstance(error, _BUSY) and not self._is_always_turned_away(endpoint, institution_key):
             with suppress(RedisError):
                 await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
+
+    def _is_always_turned_away(self, endpoint: Endpoint, institution_key: str) -> bool:
+        """Note a 429. Return whether it was the last answer, too, although others were answered since.
+
+        Then the institution has a reason of its own, such as a used-up quota. It must not lower the account's rate again
+        and again.
+        """
+        about, answers = (endpoint.name, institution_key), self._answers[endpoint.name]
+        before = self._turned_away.get(about)
+        self._turned_away[about] = answers
+        return before is not None and before < answers
 
     def _note_disturbed(self, endpoint: Endpoint, error: BaseException, *, is_stopped: bool) -> None:
         """Count a failure that opens no breaker: after an answer of the same endpoint, or an unreadable answer."""
