@@ -44,7 +44,7 @@ from callkeeper.service import (
     Unsendable,
 )
 from callkeeper.service.client import Reseller
-from callkeeper.service.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
+from callkeeper.service.endpoints import DETAILS, QUEUE, TOKEN, AuthMode, Endpoint
 from workers.answer_patterns import AnswerPatterns
 
 
@@ -103,7 +103,7 @@ class ServiceGate:
         self._store = store
         self._log = log
         self._figures = figures
-        self._reads_barred_s: Callable[[str], float | None] = lambda _: None
+        self._barred_s: Callable[[Endpoint, str], float | None] = lambda *_: None
         self._answered: set[str] = set()
         self._answers: Counter[str] = Counter()
         """How many requests were answered, by endpoint."""
@@ -113,7 +113,7 @@ class ServiceGate:
 
     def see_bars_of(self, service: Reseller) -> None:
         """Let the bars of a client count. It is made after the gate, because it reports to the gate."""
-        self._reads_barred_s = service.reads_barred_s
+        self._barred_s = service.barred_s
 
     async def ask(self, wanted: Wanted, now: datetime) -> Held | None:
         """Return None if a request may go now, else what holds it up. Nothing is taken before that is known.
@@ -126,7 +126,7 @@ class ServiceGate:
         breaker = breakers.over(key, EndpointKind.QUEUE if is_listing else EndpointKind.CALLS)
         if breaker is not None:
             return Held(Why.AWAY if breaker.scope == WHOLE else Why.INSTITUTION_AWAY)
-        barred_s = None if is_listing else self._reads_barred_s(key)
+        barred_s = None if is_listing else self._barred_s(DETAILS, key)
         if barred_s:
             return Held(Why.REFUSED, barred_s)
         if barred_s is not None and not wanted.is_free:

@@ -10,7 +10,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
@@ -19,6 +19,7 @@ from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, Request
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ResellerError
+from callkeeper.service.endpoints import QUEUE
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 
@@ -32,8 +33,7 @@ class Probing:
     tools: Tools
     institutions: Institutions
     on_probed: Callable[[], None] = lambda: None
-    choose: Callable[[Sequence[CallId]], CallId] = random.choice
-    _turn: int = 0
+    choose: Callable[[Sequence[Any]], Any] = random.choice
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
@@ -86,11 +86,14 @@ class Probing:
             await asyncio.gather(self._list_another(), self._read_one(), return_exceptions=True)
 
     async def _list_another(self) -> None:
-        """List an institution, each in turn, those without an open breaker first."""
-        tried = {breaker.institution_key for breaker in self.tools.store.breakers.opened}
-        keys = sorted(self.institutions.keys - tried) or sorted(self.institutions.keys)
-        self._turn += 1
-        await self._list_one(keys[self._turn % len(keys)])
+        """List any institution, one without an open breaker and whose queue was not refused last, if there is one.
+
+        A shift has few probes, so each of them must be able to find the one queue that answers.
+        """
+        ours, barred_s = self.institutions.keys, self.tools.service.barred_s
+        away = {breaker.institution_key for breaker in self.tools.store.breakers.opened}
+        sound = [key for key in ours - away if barred_s(QUEUE, key) is None]
+        await self._list_one(self.choose(sorted(sound or ours)))
 
     async def _read_one(self, institution_key: str | None = None) -> bool:
         """Read stored details of a call, of an institution if given. Return whether there was one."""

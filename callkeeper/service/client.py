@@ -16,7 +16,7 @@ from callkeeper.service.answer_meaning import top_level_call
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_shapes import utc_now
 from callkeeper.service.config import ServiceConfig
-from callkeeper.service.endpoints import Request
+from callkeeper.service.endpoints import Endpoint, Request
 from callkeeper.service.enumerations import CoreType, ValidationType
 from callkeeper.service.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
 from callkeeper.service.exchange import Exchange, Heed, Observe, unheeded, unobserved
@@ -113,12 +113,12 @@ class Reseller:
         """Return how the service writes instants: ``Z``, ``offset`` or ``none``; empty if none was seen yet."""
         return self._exchange.looks.zone
 
-    def reads_barred_s(self, institution_key: str) -> float | None:
-        """Return for how many seconds an institution's call records must not be read; None if they are not barred.
+    def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
+        """Return for how many seconds an institution's endpoint must not be used; None if it is not barred.
 
         That is after a 401, as far as this process knows. It learns what others found when it next loads the token.
         """
-        return self._exchange.barred_s(endpoints.DETAILS, institution_key)
+        return self._exchange.barred_s(endpoint, institution_key)
 
     async def aclose(self) -> None:
         await self._exchange.aclose()

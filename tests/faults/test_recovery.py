@@ -179,3 +179,24 @@ async def test_hint_is_dropped_after_a_complete_look(rig: Rig) -> None:
     await rig.run(30)
     assert await rig.find(event.voice_id or "") is None
     assert KEY in {entry.get("institution") for entry in rig.log.entries if entry["event"] == "hint_dropped"}
+
+
+def test_many_refused_institutions_do_not_stop_the_others() -> None:
+    """The account loses its access to twenty of thirty at one moment: calls of the others are found, pushed or not.
+
+    A login follows that does not help. Until another institution is listed, its token seems to be refused everywhere.
+    """
+
+    async def law() -> None:
+        async with working(institutions=30) as works:
+            await asyncio.sleep(20)
+            for number in range(10, 30):
+                works.stage.sandbox.faults.add(
+                    Fault(target="queue", institution_key=f"cu-{number}", action=Action.ANSWER, status=401)
+                )
+            await asyncio.sleep(15)
+            calls = [await works.call("cu-2"), await works.call("cu-3", pushed=False)]
+            await asyncio.sleep(RECOVERS_S)
+            assert [call for call in calls if works.assigned_s(call) is None] == []
+
+    virtually(law())

@@ -142,7 +142,7 @@ async def test_refused_institution_is_asked_nothing_but_a_free_read(
 ) -> None:
     """After a 401, a read that changes nothing tests whether calls are still refused. Listings go on."""
     gate = ServiceGate(make(), structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
-    gate.see_bars_of(cast("Reseller", SimpleNamespace(reads_barred_s={KEY: barred_s}.get)))
+    gate.see_bars_of(cast("Reseller", SimpleNamespace(barred_s=lambda _, key: {KEY: barred_s}.get(key))))
     asked_at = datetime.fromtimestamp(hand() / 1000, tz=UTC)
     assert await gate.ask(Wanted(KEY, "m", Permit.READ, kind=kind, is_free=is_free), asked_at) == held
     assert await gate.ask(Wanted(OTHER, "m", Permit.READ, kind=kind, is_free=is_free), asked_at) is None

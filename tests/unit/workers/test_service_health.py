@@ -24,6 +24,7 @@ class Stage:
         self.fails = False
         self.times = 0
         self.reads_failed: dict[CallId, int] = {}
+        self.barred: dict[str, float] = {}
         store = SimpleNamespace(
             budget=SimpleNamespace(poll=self._nothing),
             breakers=SimpleNamespace(
@@ -40,6 +41,7 @@ class Stage:
                 details=self._request("details"),
                 queue=self._request("queue"),
                 institution_keys=self._request("institution_keys"),
+                barred_s=lambda _, key: self.barred.get(key),
             ),
         )
         self.institutions = SimpleNamespace(keys=frozenset(keys), are_known=True, refresh=self._note("refresh"))
@@ -120,6 +122,13 @@ async def test_calls_of_an_institution_without_any_are_declared_well() -> None:
 async def test_all_queues_are_tried_at_institutions_that_are_not_failing_themselves() -> None:
     """Of two the one without a breaker of its own."""
     assert ("queue", "cu-2") in await Stage(QUEUES).probe()
+
+
+async def test_all_queues_are_tried_at_an_institution_that_was_not_refused() -> None:
+    """Every shift begins with the same keys: those of many that are refused must not come first again and again."""
+    stage = Stage(QUEUES, keys=("cu-1", "cu-2", "cu-3"))
+    stage.barred = {"cu-2": 1.0}
+    assert ("queue", "cu-3") in await stage.probe()
 
 
 async def test_account_is_tried_by_a_login_a_listing_and_a_read() -> None:
