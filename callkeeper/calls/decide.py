@@ -43,8 +43,9 @@ from callkeeper.calls.steps import (
     Withdraw,
     WriteDecision,
     WriteFacts,
+    read_or_wait,
 )
-from callkeeper.calls.stop_rule import desk_check_obstacle, may_check
+from callkeeper.calls.stop_rule import check_obstacle, desk_check_obstacle
 from callkeeper.calls.trail import Entry
 
 FRESH = timedelta(seconds=2)
@@ -74,14 +75,19 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
     if context.obstacles.standing == FOREIGN:
         return _give_up_doubt(call, now) or age_out(call, context, book, now) or Wait(now + FOREIGN_WAIT)
     if call.plan.needs_verifying and not is_lost(call, book, now):
-        return _read_or_wait(call, "verify", now)
+        return read_or_wait(call, "verify", now)
     facts = facts_of(call, context.obstacles, book.policies, now, lists=book.lists)
-    acted = _clear_doubt(call, now) or age_out(call, context, book, now) or _act(call, book, facts, now)
+    acted = (
+        _clear_doubt(call, now)
+        or age_out(call, context, book, now)
+        or _assign(call, book, facts, now)
+        or _apply_rules(call, book, facts, now)
+    )
     if acted is not None:
         return acted
     step = (
-        _decline(call, context, book)
-        or _patiently(close(call, context, book, facts, now), call, now)
+        _check_as_asked(call, context, book)
+        or close(call, context, book, facts, now)
         or _check_or_read(call, context, book, facts, now)
     )
     if call.seen.reading is None or (signature := facts.signature) == call.written.facts:
@@ -96,17 +102,6 @@ def _rest(call: Call, now: datetime) -> Deed:
         if call.effect(kind).state in IN_DOUBT:
             return Establish(kind, EffectState.UNRESOLVED)
     return recheck(call, now)
-
-
-def _read_or_wait(call: Call, because: str, now: datetime) -> Deed:
-    """Read now, or when the wait after a failed read is over."""
-    due = call.plan.retry_at(now)
-    return Wait(due) if due > now else Read(because)
-
-
-def _patiently(step: Deed | None, call: Call, now: datetime) -> Deed | None:
-    """If the step is a read, let it wait after a failed read."""
-    return _read_or_wait(call, step.because, now) if isinstance(step, Read) else step
 
 
 def _clear_doubt(call: Call, now: datetime) -> Deed | None:
@@ -134,12 +129,8 @@ def _give_up_doubt(call: Call, now: datetime) -> Deed | None:
     return None
 
 
-def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
-    """Assign, reject or enroll if a rule or a person asks for it and the law allows it."""
-    return _assign(call, book, facts, now) or _apply_rules(call, book, facts, now)
-
-
 def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Assign if the rules or a person ask for it and the law allows it."""
     effect = call.ledger.assign
     if effect.state not in _ASSIGN_OPEN and call.statements.assign_wish is None:
         return None
@@ -149,7 +140,7 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | N
         if person is None or person != effect.person_id:
             return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
         is_free = is_confirmed_free(call, person, now)
-        return Send(EffectKind.ASSIGN) if is_free else _read_or_wait(call, "before assign", now)
+        return Send(EffectKind.ASSIGN) if is_free else read_or_wait(call, "before assign", now)
     is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
     is_open = call.life.listed_at is not None and not facts.ended
     is_news = is_open and assignment.fingerprint != call.written.assignment
@@ -193,6 +184,7 @@ def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
 
 
 def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Reject or enroll if a rule asks for it and the law allows it."""
     if call.seen.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
@@ -204,7 +196,7 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
                 return Withdraw(kind, ", ".join(verdict.forbidden) or f"now {verdict.outcome}: {verdict.rule}")
             if effect.was_read_since and now - call.seen.reading.read_at <= FRESH:
                 return Send(kind)
-            return _read_or_wait(call, f"before {kind}", now)
+            return read_or_wait(call, f"before {kind}", now)
         if wanted and may_begin(kind, effect, call):
             decision = _written_verdict(call, book, facts, verdict, now)
             return Intend(kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
@@ -278,12 +270,12 @@ def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, n
     told_at = now + UNKNOWN_WAIT if obstacles.standing == UNKNOWN else None
     ends = (obstacles.effects_held_until, obstacles.standing_held_until, _assign_retry_at(call, now), turn_at, told_at)
     due = [at for at in ends if at is not None]
-    wish, check_at = call.statements.check_wish, call.plan.next_check_at
-    if wish is not None and desk_check_obstacle(call, obstacles, book.schedule, book.policies) is None:
-        return Check(by_desk=True)
-    if check_at is not None and may_check(call, obstacles, book.policies) and _may_check_unasked(call, book, facts):
+    check_at = call.plan.next_check_at
+    limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
+    may_check = check_obstacle(call, obstacles, book.policies) is None and automatic_left(call, limit) > 0
+    if check_at is not None and may_check and not facts.paused_entirely:
         if check_at <= now:
-            return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
+            return read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
         due.append(check_at)
     read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=book.reads_decided_s)
     if read_at <= now:
@@ -298,14 +290,9 @@ def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
     return assign.retry_at if is_ahead else None
 
 
-def _decline(call: Call, context: Context, book: RuleBook) -> Deed | None:
-    """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
+def _check_as_asked(call: Call, context: Context, book: RuleBook) -> Deed | None:
+    """Make a check that a person asked for, or drop it if it must not be made now. It does not wait for other facts."""
     if call.statements.check_wish is None:
         return None
     obstacle = desk_check_obstacle(call, context.obstacles, book.schedule, book.policies)
-    return Decline(obstacle) if obstacle is not None else None
-
-
-def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
-    limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    return automatic_left(call, limit) > 0 and not facts.paused_entirely
+    return Check(by_desk=True) if obstacle is None else Decline(obstacle)

@@ -27,7 +27,7 @@ from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
-from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw, read_or_wait
 from callkeeper.service.enumerations import CallStatus
 
 MAY_HAVE_ENDED = timedelta(seconds=30)
@@ -205,7 +205,7 @@ def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datet
     if now < last_read_at:
         return Wait(last_read_at)
     if call.seen.reading is None or call.seen.reading.read_at < last_read_at:
-        return Read("last read")
+        return read_or_wait(call, "last read", now)
     if (step := _await_decision(call, context, book, facts, now)) is not None:
         return step
     turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
@@ -233,7 +233,7 @@ def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, 
         return None
     if not facts.final_analysis:
         due = now if call.seen.final_since is None else call.seen.final_since + FINAL_APART
-        return Wait(due) if now < due else Read("final analysis")
+        return Wait(due) if now < due else read_or_wait(call, "final analysis", now)
     holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed or is_idle
     is_held = holds and verdict.outcome in EFFECTS.keys() - _begun(call)
     is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()

@@ -11,11 +11,6 @@ from callkeeper.calls.schedule.plan import Schedule, reserve_left
 NO_CHECKS_LEFT = "no_checks_left"
 
 
-def may_check(call: Call, obstacles: Obstacles, policies: Policies) -> bool:
-    """Tell whether a check may be made."""
-    return check_obstacle(call, obstacles, policies) is None
-
-
 def check_obstacle(call: Call, obstacles: Obstacles, policies: Policies) -> str | None:
     """Return what forbids a further check; None if nothing."""
     if obstacles.standing is not None:

@@ -25,7 +25,7 @@ from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.schedule.plan import automatic_checks
 from callkeeper.calls.steps import Check, Deed, Intend, Read, Send, Wait, WriteDecision, WriteFacts
-from callkeeper.calls.stop_rule import may_check
+from callkeeper.calls.stop_rule import check_obstacle
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
 from callkeeper.desk.feed import CallChange
@@ -152,13 +152,10 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     if facts.allowed and not facts.assigned and len(call.seen.candidates) > 1:
         return Next(f"choose: {len(call.seen.candidates)} candidates", form="assign")
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    if (
-        may_check(call, call.last_claim, book.policies)
-        and call.plan.next_check_at is not None
-        and automatic_checks(call) < limit
-    ):
+    may_check = check_obstacle(call, call.last_claim, book.policies) is None
+    if may_check and call.plan.next_check_at is not None and automatic_checks(call) < limit:
         return Next("checks paused") if facts.paused_entirely else Next("check", call.plan.next_check_at)
-    if may_check(call, call.last_claim, book.policies) and facts.assigned:
+    if may_check and facts.assigned:
         return Next("checks spent, watching until the call ends")
     if not facts.allowed:
         return Next("left alone")
