@@ -58,7 +58,6 @@ from callkeeper.service.tracing import SpanKind, TraceSpan, first_span, follow, 
 from workers.counting import Counting
 from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
-from workers.pause_log import PauseLog
 from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
@@ -93,7 +92,6 @@ class Tools:
     requested_by: Callable[[str], str]
     monotonic: Callable[[], float]
     log: Any
-    pause_log: PauseLog = field(default_factory=PauseLog)
     counting: Counting = field(default_factory=Counting)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     cpu_share: Callable[[], float] = lambda: 0.0

@@ -23,6 +23,7 @@ from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.item_names import CallId, names_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.process_activity import Doing
+from callkeeper.calls.pause import Pauses
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import MOST_OF_ONE
@@ -144,6 +145,17 @@ IN_FLIGHT, CLAIM_AT_ONCE = 256, 128
 """How many members a shift handles at a time, and how many it claims at a time."""
 
 
+def log_pauses(before: Pauses, now: Pauses, log: Any) -> None:
+    """Log the pauses that have begun or ended between two claims of this process."""
+    if now is before:
+        return
+    for key, pause in now.by_institution.items():
+        if before.by_institution.get(key) != pause:
+            log.warning("pause_seen", institution=key, scope=pause.scope, operator=pause.operator)
+    for key in sorted(before.by_institution.keys() - now.by_institution.keys()):
+        log.warning("pause_over", institution=key, scope=before.by_institution[key].scope)
+
+
 class StepsFailed(Exception):
     """Steps of calls raised unexpected errors: bugs. The message gives only code places: values may be personal."""
 
@@ -246,10 +258,12 @@ class Shift:
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
         holds = self._holds if len(self.institutions.keys) > 1 else None
-        claimed = await self.tools.store.claim(room, shift_starts=shift_starts, holds=holds)
+        store = self.tools.store
+        known = store.pauses
+        claimed = await store.claim(room, shift_starts=shift_starts, holds=holds)
         self.wakeups.claimed(found=bool(claimed))
-        self.summary.pauses = self.tools.store.pauses
-        self.tools.pause_log.see(self.summary.pauses, self.log)
+        self.summary.pauses = store.pauses
+        log_pauses(known, store.pauses, self.log)
         return claimed
 
     async def _is_over(self, age_s: float) -> bool:

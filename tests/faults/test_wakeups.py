@@ -69,6 +69,18 @@ class Institutions:
             await self._store.enlist([KEY])
 
 
+class CountedStore(Store):
+    """Reports each claim."""
+
+    on_claim: Callable[[], None]
+
+    async def claim(self, limit: int, **options: Any) -> list[ClaimedItem]:
+        """Claim, and report it."""
+        claimed = await super().claim(limit, **options)
+        self.on_claim()
+        return claimed
+
+
 class WorkShift(Shift):
     """A shift that only waits for each call: ``work`` says for how long, and when the call is due again."""
 
@@ -135,8 +147,9 @@ class World:
     def worker(self) -> "asyncio.Task[None]":
         """Start a worker process: its main thread and its watchdog."""
         watchdog = Watchdog(self._blocking, self, structlog.get_logger(), now_ms=self.now_ms)  # type: ignore[arg-type]
-        store, wakeups = Store(self.redis, now_ms=self.now_ms, monotonic=lambda: self.now_s), Wakeups()
-        store._due_in = wakeups.due_in
+        wakeups = Wakeups()
+        store = CountedStore(self.redis, now_ms=self.now_ms, monotonic=lambda: self.now_s, due_in=wakeups.due_in)
+        store.on_claim = self._count_claim
         beats = self.begin(self._beat(watchdog))
         main = self.begin(self._work(store, wakeups, watchdog))
         main.add_done_callback(lambda _: beats.cancel())
@@ -158,11 +171,7 @@ class World:
             watchdog.check(late_ms=-SOON_MS)
 
     async def _shift(self, store: Store, wakeups: Wakeups) -> None:
-        tools = SimpleNamespace(
-            store=store,
-            counting=SimpleNamespace(figures=Figures()),
-            pause_log=SimpleNamespace(see=lambda *_: self._count_claim()),
-        )
+        tools = SimpleNamespace(store=store, counting=SimpleNamespace(figures=Figures()))
         shift = WorkShift(tools, Institutions(self.refresh_s, store), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
         shift.world = self
         listening = asyncio.ensure_future(wakeups.listen(self, self.keys.wakeup))
