@@ -21,13 +21,11 @@ from callkeeper.calls.fold import fold_check, fold_reading, reading_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.policies import Colour
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.redis_restart import charge_earlier_record, spent_checks
 from callkeeper.calls.schedule.plan import check_answered, check_booked, check_failed, must_read_first, take_turns
 from callkeeper.calls.schedule.reads import next_read, read_retry
 from callkeeper.calls.settlement import must_be_listed_again
-from callkeeper.calls.statuses import STATUSES
 from callkeeper.calls.steps import Decline
 from callkeeper.calls.store.breakers import EndpointKind, RequestResult
 from callkeeper.calls.store.earlier_calls import digits_compared
@@ -48,6 +46,7 @@ from callkeeper.service import (
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from callkeeper.service.open_questions import Shown
 from workers.claimed_call import Claim
+from workers.counting import unknown_names
 from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Why
 
@@ -245,12 +244,12 @@ def _notable(call: Call) -> tuple[object, ...]:
 
 def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> None:
     """Log policies and statuses that have no defined meaning. They are never guessed; a person should look at them."""
-    known, policies, log = before.policies if before else (), claim.tools.book.policies, claim.tools.log
-    for policy in reading.policies:
-        if policy not in known and policies.colour(policy) is Colour.UNCLASSIFIED:
-            log.warning("policy_unclassified", policy=policy)
-    if reading.status not in (None, before.status if before else None, *STATUSES):
-        log.warning("status_unknown", status=reading.status)
+    policies, status = unknown_names(reading, claim.tools.book.policies)
+    for policy in policies:
+        if before is None or policy not in before.policies:
+            claim.tools.log.warning("policy_unclassified", policy=policy)
+    if status is not None and (before is None or status != before.status):
+        claim.tools.log.warning("status_unknown", status=status)
 
 
 async def request_listing(claim: Claim) -> None:

@@ -7,19 +7,23 @@ because of a lost lease is not counted.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 
 from callkeeper.calls.fact_derivation import has_result
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.hourly import Slot, slot_of_delay, slot_of_reason
-from callkeeper.calls.policies import Policies
-from callkeeper.calls.provider_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.quiet_outages import NOT_OURS
-from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.record import Call, Phase, Reading, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import automatic_left
 from callkeeper.calls.settlement import MAY_HAVE_ENDED
+from callkeeper.calls.statuses import STATUSES
 from callkeeper.calls.trail import Entry
+
+HEARD_ENOUGH: Final = 8
+"""After so many answered checks most calls have a result if the provider knows the voice: 36 s after the assign."""
 
 
 @dataclass(slots=True)
@@ -68,10 +72,11 @@ class Counting:
 
     def shown(self, before: Call, after: Call, policies: Policies) -> None:
         """Count what a call's record shows for the first time: classified policies, others, an unknown status."""
-        label = self.label(after.institution_key)
-        for result in signs_shown(after, policies) - signs_shown(before, policies):
+        label, reading = self.label(after.institution_key), after.seen.reading
+        for result in signs_shown(reading, policies) - signs_shown(before.seen.reading, policies):
             self.figures.count(figure.POLICIES_SHOWN, label, result)
-        for name in unknown_names(after, policies):
+        names, status = unknown_names(reading, policies)
+        for name in (*(f"policy {name!r}" for name in names), *([f"status {status!r}"] if status is not None else [])):
             self.figures.note_name(name, figure.POLICIES_SHOWN, label)
 
     def booked(self, call: Call, now: datetime) -> None:
@@ -119,6 +124,32 @@ class Counting:
             count = _COUNTS.get(entry.what)
             if count is not None:
                 count(self, call, entry)
+
+
+def is_voice_shown(call: Call, policies: Policies) -> bool:
+    """Tell whether the provider has said anything of the voice: a result, a mismatch, a risk, or any policy."""
+    has_policy = call.seen.reading is not None and any(name != MANUAL_GREEN for name in call.seen.reading.policies)
+    return has_policy or call.seen.mismatch or call.seen.risky_device or has_result(call, policies)
+
+
+def is_voice_expected(call: Call) -> bool:
+    """Tell whether the provider must have something to say: it is still evaluating, or it has a voiceprint."""
+    return call.seen.pending or (call.seen.reading is not None and call.seen.reading.is_voice_enrolled)
+
+
+def unknown_names(reading: Reading | None, policies: Policies) -> tuple[list[str], str | None]:
+    """Return the policies of a reading that have no colour, and its status if the Spec does not name it."""
+    if reading is None:
+        return [], None
+    names = [name for name in reading.policies if policies.colour(name) is Colour.UNCLASSIFIED]
+    return names, None if reading.status in STATUSES else reading.status
+
+
+def signs_shown(reading: Reading | None, policies: Policies) -> set[str]:
+    """Return whether the policies of a reading are classified, and whether its status is unknown: labels of a figure."""
+    names, status = unknown_names(reading, policies)
+    shown = {"unclassified" if names else "classified"} if reading is not None and reading.policies else set()
+    return shown if status is None else shown | {"status_unknown"}
 
 
 def _is_end_first_hint(call: Call) -> bool:

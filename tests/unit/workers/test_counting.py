@@ -1,12 +1,12 @@
-"""What a call says about the provider."""
+"""What a call's record shows of the provider, for the figures."""
 
 from typing import Any
 
 import pytest
 
 from callkeeper.calls.policies import MANUAL_GREEN
-from callkeeper.calls.provider_signs import is_voice_expected, is_voice_shown, signs_shown, unknown_names
 from tests.unit.calls.specimens import BOOK, call, reading
+from workers.counting import is_voice_expected, is_voice_shown, signs_shown, unknown_names
 
 GREEN = "Green Voice Authentication"
 
@@ -38,11 +38,11 @@ def test_voice_is_expected_while_it_is_evaluated_or_where_a_voiceprint_is() -> N
 
 def test_names_that_nobody_knows_are_reported() -> None:
     """A policy without a colour, and a status that the Spec does not name."""
-    strange = call(reading=reading(policies=(GREEN, "Mauve"), status="Brand New"))
+    strange = reading(policies=(GREEN, "Mauve"), status="Brand New")
     assert signs_shown(strange, BOOK.policies) == {"unclassified", "status_unknown"}
-    assert unknown_names(strange, BOOK.policies) == ["policy 'Mauve'", "status 'Brand New'"]
-    known = call(reading=reading(policies=(GREEN,)))
+    assert unknown_names(strange, BOOK.policies) == (["Mauve"], "Brand New")
+    known = reading(policies=(GREEN,))
     assert signs_shown(known, BOOK.policies) == {"classified"}
-    assert unknown_names(known, BOOK.policies) == []
-    assert signs_shown(call(reading=None), BOOK.policies) == set()
-    assert unknown_names(call(reading=None), BOOK.policies) == []
+    assert unknown_names(known, BOOK.policies) == ([], None)
+    assert signs_shown(None, BOOK.policies) == set()
+    assert unknown_names(None, BOOK.policies) == ([], None)
