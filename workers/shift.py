@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.institutions import FOREIGN
-from callkeeper.calls.item_names import CallId, names_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.pause import Pauses
@@ -289,8 +289,7 @@ class Shift:
     def _start(self, item: ClaimedItem) -> None:
         task = asyncio.ensure_future(self.handle(item))
         self._tasks[task] = asyncio.get_running_loop().time()
-        institution_key, voice_id = names_of(item.member)
-        owner = institution_key if voice_id else ""  # only calls are limited
+        owner = item.institution_key if isinstance(item.owner, CallId) else ""  # only calls are limited
         self._holds[owner] += 1
         task.add_done_callback(partial(self._forget, owner))
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from callkeeper.calls.item_names import CallId, names_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import Pause, Pauses, parse_pauses
 from callkeeper.service.config import REQUEST_DEADLINE_S
 
@@ -159,6 +159,11 @@ class ClaimedItem:
     writes: int = 0
 
     @property
+    def institution_key(self) -> str:
+        """Return the institution that it is, or that the call is of; empty for a name that we did not write."""
+        return self.owner.institution_key if isinstance(self.owner, CallId) else self.owner or ""
+
+    @property
     def note_pairs(self) -> list[bytes]:
         """Return the id and the content of each waiting note in turn, as scripts take them."""
         return [part for pair in self.notes.items() for part in pair]
@@ -257,11 +262,10 @@ def share_lateness(items: Sequence[ClaimedItem]) -> None:
     """
     latest: dict[str, timedelta] = {}
     for item in items:
-        institution_key = names_of(item.member)[0]
-        latest[institution_key] = max(item.late, latest.get(institution_key, timedelta()))
+        latest[item.institution_key] = max(item.late, latest.get(item.institution_key, timedelta()))
     common = sorted(latest.values())[-2:-1] or [timedelta()]
     for item in items:
-        item.late = max(latest[names_of(item.member)[0]], *common)
+        item.late = max(latest[item.institution_key], *common)
 
 
 def _lost_writes(stored: str) -> LostWrites | None:

@@ -39,7 +39,7 @@ def institution_part(institution_key: str) -> str:
 def parse_member(member: str) -> CallId | str:
     """Return the call, or the institution's key, that a member of the due set names.
 
-    Cached, because a claim needs it six times.
+    Cached, because claims and views of the same members ask again and again.
 
     Raises:
         ValueError: It is neither, so we did not write it.
@@ -59,9 +59,3 @@ def owner_of(member: str) -> CallId | str | None:
         return parse_member(member)
     except ValueError:
         return None
-
-
-def names_of(member: str) -> tuple[str, str]:
-    """Return the institution and voice id of a member; empty strings if we did not write it."""
-    owner = owner_of(member)
-    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner or "", "")

@@ -29,7 +29,7 @@ from callkeeper.calls.claimed_item import (
     pauses_of,
     share_lateness,
 )
-from callkeeper.calls.item_names import CallId, institution_part, names_of, owner_of
+from callkeeper.calls.item_names import CallId, institution_part, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Merged, encode_note
 from callkeeper.calls.pause import Pauses, PauseScope
@@ -271,7 +271,7 @@ class Store(Inbox):
             checks_then="" if book_check is None else book_check,
             refuse_notes="1" if only_if_no_notes else "",
             refuse_pause=_PAUSE_ASKED[unless_paused],
-            institution=names_of(item.member)[0],
+            institution=item.institution_key,
             outbox=self._outbox,
             note_count=len(folded) // 2,
             rest=[*folded, *map(encode_entry, entries)],
@@ -300,11 +300,10 @@ class Store(Inbox):
             WriteRefused: The lease is gone; nothing was written.
         """
         folded = item.note_pairs if record is not None else []
-        institution, voice_id = names_of(item.member)
         due = placement.due_in_ms
         answer = await self._scripts.call(
             "save",
-            opened_key=self.keys.opened(institution),
+            opened_key=self.keys.opened(item.institution_key),
             member=item.member,
             nonce=item.nonce,
             record=record or "",
@@ -314,7 +313,7 @@ class Store(Inbox):
             list=placement.listed,
             kept_s=self._kept_s,
             attention=placement.attention,
-            voice_id=voice_id,
+            voice_id=item.owner.voice_id if isinstance(item.owner, CallId) else "",
             outbox=self._outbox,
             entry=placement.entry,
             archive=self._archive,

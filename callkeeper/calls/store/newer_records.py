@@ -12,7 +12,6 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem
-from callkeeper.calls.item_names import names_of
 from callkeeper.calls.record import NEWER, SCHEMA
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Scripts
@@ -33,7 +32,7 @@ class Handover:
 
     async def leave(self, item: ClaimedItem) -> None:
         """Release a claim and leave what is stored as it is. If another worker holds the member, do nothing."""
-        self._unreadable("newer", names_of(item.member)[0])
+        self._unreadable("newer", item.institution_key)
         with suppress(RedisError):  # then the end of the lease makes it due
             await self.scripts.call(
                 "leave",
