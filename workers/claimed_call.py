@@ -22,7 +22,6 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import attention, fold_rejected
 from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.notes import (
     Distrusted,
     Listed,
@@ -299,14 +298,8 @@ class Claim:
 
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
-        call, now = self.call, self.now
-        self.call = await self.tools.store.members.follow(
-            self.call_id,
-            call,
-            now,
-            enrolled=enrolled_member(call),
-            rejected=rejected_member(call),
-        )
+        now = self.now
+        self.call = await self.tools.store.members.follow(self.call_id, self.call, now)
         await self.keep_marks()
         self.call = replace(self.call, saved_at=now, revision=self.call.revision + 1)
         await self._write(encode_call(self.call), placement)

@@ -126,15 +126,15 @@ class CrashingStore(Store):
             self.crash.pass_by(*(("call.claimed", "call.folded") if is_call else ("listing.claimed",)))
         return claimed
 
-    async def request_listing(self, institution_key: str, ask: Ask, **options: Any) -> bool:
+    async def request_listing(self, institution_key: str, ask: Ask) -> None:
         """Ask, and pass the points around it. Only calls ask for a wide look."""
         if ask is not Ask.WIDE:
-            return await super().request_listing(institution_key, ask, **options)
+            await super().request_listing(institution_key, ask)
+            return
         _step.set("look")
         self.crash.pass_by("look.before-asked")
-        asked = await super().request_listing(institution_key, ask, **options)
+        await super().request_listing(institution_key, ask)
         self.crash.pass_by("look.after-asked")
-        return asked
 
     async def keep(self, item: ClaimedItem, record: bytes | None = None, **options: Any) -> None:
         """Write an intention, a booking, a ``sent`` or the progress of a listing, and pass the points around it."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId, institution_member, institution_part
+from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from callkeeper.calls.record import Call
@@ -41,9 +42,7 @@ class Members:
     leave_note: LeaveNote
     """Leaves a note on a call, even on a settled one."""
 
-    async def follow(
-        self, call_id: CallId, call: Call, now: datetime, *, enrolled: str | None, rejected: str | None
-    ) -> Call:
+    async def follow(self, call_id: CallId, call: Call, now: datetime) -> Call:
         """Store an enroll until it is taken back, or tell the person's other calls of a reject; return the updated record.
 
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
@@ -51,6 +50,7 @@ class Members:
         changes nothing.
         """
         key, ledger = call_id.institution_key, call.ledger
+        enrolled, rejected = enrolled_member(call), rejected_member(call)
         if enrolled is not None and ledger.enrolled_for is None:
             await self.announce(call_id, enrolled, now)
             if await self.redis.exists(self.keys.rejected(key, enrolled)):
@@ -153,13 +153,12 @@ class Inbox:
         """Make a call due now, with a request. Its content is unique, so a request during a claim is not lost."""
         await self._note(call_id.member, what, _stamp(), even_settled=True, wake=False)
 
-    async def request_listing(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
-        """Make an institution's queue due for listing now. Return whether the caller must enqueue a job.
+    async def request_listing(self, institution_key: str, ask: Ask) -> None:
+        """Make an institution's queue due for listing now.
 
         The note's content is unique, so a request during a look leads to another look.
         """
-        member = institution_member(institution_key)
-        return (await self._note(member, ask, _stamp(), even_settled=True, wake=wake))[1]
+        await self._note(institution_member(institution_key), ask, _stamp(), even_settled=True, wake=False)
 
     async def ask_whether_listed(self, call_id: CallId) -> None:
         """Ask for a full listing of a queue, and for a note to the call if it is listed, even if it got one before."""

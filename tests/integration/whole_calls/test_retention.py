@@ -145,8 +145,8 @@ async def test_enrolls_are_kept_as_long_as_calls(kept: Rig) -> None:
     enrolled = Keys().enrolled("cu-1", "p-1")
     await kept.redis.zadd(enrolled, {"long-ago": kept.clock.now.timestamp() - DAYS * DAY_S - 1})
     call = CallId("cu-1", "v-1")
-    record = Call(institution_key="cu-1", voice_id="v-1", seen=Seen(person_id="p-1"))
-    await kept.store.members.follow(call, record, kept.clock.now, enrolled="p-1", rejected=None)
+    record = Call(institution_key="cu-1", voice_id="v-1", seen=Seen(person_id="p-1", enrolled=True))
+    await kept.store.members.follow(call, record, kept.clock.now)
     assert await kept.redis.zrange(enrolled, 0, -1) == [b"v-1"]
 
 
