@@ -258,21 +258,19 @@ class Institutions:
         await self.service.renew()
         listed = await self.service.institution_keys()
         now, standings = await self.store.now(), await self.listings.standings()
-        stored = {
-            key: one for key, one in standings.items() if one.told_at is None or one.is_younger(STANDING_KEPT, now)
-        }
+        stored = {key: one for key, one in standings.items() if one.is_younger(STANDING_KEPT, now)}
         owned = await self._owned(listed, stored)
-        told = {key for key, one in stored.items() if one.told_at is not None}
-        sure = {key for key in told if stored[key].unanswered_at is None and stored[key].is_younger(RENEWED_AFTER, now)}
+        sure = {
+            key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)
+        }
         missing = self._acted_for(owned | (self.only or frozenset())) - sure
         is_away = self.store.breakers.over(ACCOUNT) is not None
         is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
         if missing or (sought is not None and sought not in owned):
             now_s = self.monotonic()
             is_due |= now_s - self._missed_at_s > REFRESH_S
-            is_due |= (
-                self._is_silent and not missing <= told and await self.listings.may_ask("missing", now, WHILE_SILENT)
-            )
+            is_unheard = not missing <= stored.keys()
+            is_due |= self._is_silent and is_unheard and await self.listings.may_ask("missing", now, WHILE_SILENT)
             self._missed_at_s = now_s if is_due else self._missed_at_s
         goes_on = bool(self._left) and not is_due and await self.listings.may_ask("missing", now, GO_ON)
         if is_due or goes_on:
@@ -280,7 +278,7 @@ class Institutions:
             self.store.breakers.acted_for = self._acted_for(owned)
             held = {key for key, one in stored.items() if one.obstacle is not None}
             wanted = {LIST, *missing, *self._acted_for(held)}
-            asked = await self._ask_service(wanted if is_due else wanted.intersection(self._left), now, listed, told)
+            asked = await self._ask_service(wanted if is_due else wanted.intersection(self._left), now, listed, stored)
             await self.listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)

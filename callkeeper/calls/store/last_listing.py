@@ -43,8 +43,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the service says of an institution that we may manage: five fields of its record. Spec: Institution.
 
     The secrets in that record never leave the parser. ``is_handled_in_test``: the settings say that its calls are handled
-    although it is in test mode. ``told_at`` is when the service said so, by Redis's clock; None if an
-    earlier release stored it. ``unanswered_at`` is when it was asked last without an answer since; None if it answered.
+    although it is in test mode. ``told_at`` is when the service said so, by Redis's clock; a stored one has it.
+    ``unanswered_at`` is when it was asked last without an answer since; None if it answered.
     """
 
     key: str

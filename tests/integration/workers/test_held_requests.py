@@ -246,15 +246,3 @@ async def test_clock_that_goes_back_makes_the_standing_old(rig: Rig) -> None:
     assert await listings.may_ask("", now, period)
     assert not await listings.may_ask("", now, period)
     assert await listings.may_ask("", now - dt.timedelta(minutes=10), period)
-
-
-async def test_standing_that_an_earlier_release_stored_is_asked_for_anew(rig: Rig) -> None:
-    """It counts, and is asked for again before an effect."""
-    call = await begun(rig)
-    stored = (await rig.listings.standings())[KEY]
-    await rig.listings.save_standings([msgspec.structs.replace(stored, told_at=None)])
-    rig.institutions._standings = await rig.listings.standings()
-    await verify(rig, call)
-    await rig.run(5)
-    assert rig.ledger(call)["enroll"] == 1
-    assert arrived(rig, "institution") == 1
