@@ -109,10 +109,12 @@ class Institutions:
     monotonic: Callable[[], float]
     log: Any
     counting: Counting
+    keys: frozenset[str] = field(default=frozenset(), init=False)
+    """The institutions that we act for."""
+    are_known: bool = field(default=False, init=False)
+    """Whether this process has got an answer from the service yet."""
     _warned_of: set[tuple[str, str]] = field(default_factory=set)
-    _keys: frozenset[str] = frozenset()
     _standings: dict[str, Standing] = field(default_factory=dict)
-    _is_loaded: bool = False
     _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _refreshed_at_s: float | None = None
     _enlisted_at_s: float | None = None
@@ -128,21 +130,11 @@ class Institutions:
     _missing: dict[str, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.counting.ours = self._keys
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """Return the keys of the institutions that we act for."""
-        return self._keys
-
-    @property
-    def are_known(self) -> bool:
-        """Tell whether this process has got an answer from the service yet."""
-        return self._is_loaded
+        self.counting.ours = self.keys
 
     def obstacle(self, institution_key: str) -> str | None:
         """Return why nothing may be done for an institution's calls; None if there is no obstacle."""
-        if self.are_known and institution_key not in self._keys:
+        if self.are_known and institution_key not in self.keys:
             return FOREIGN
         standing = self._standings.get(institution_key)
         return UNKNOWN if standing is None else standing.obstacle
@@ -168,7 +160,10 @@ class Institutions:
                     self._refreshed_at_s, self._unknown_because = now_s - soon_s, ""
                 except ResellerError as error:
                     self._refreshed_at_s = now_s - RELOAD_S + 2.0
-                    self._warn_unknown(error)
+                    because = type(error).__name__
+                    if because != self._unknown_because:  # once for each kind of error in a row
+                        self.log.warning("institutions_unknown", error=because)
+                    self._unknown_because = because
         await self.enlist()
 
     async def confirm(self, institution_key: str, member: str, now: datetime) -> Held | None:
@@ -221,34 +216,29 @@ class Institutions:
         await self.listings.save_standings(standings.values())
         self._standings |= standings
 
-    def _warn_unknown(self, error: ResellerError) -> None:
-        """Log that the institutions could not be read, once for each kind of error in a row."""
-        if self._unknown_because != type(error).__name__:
-            self._unknown_because = type(error).__name__
-            self.log.warning("institutions_unknown", error=self._unknown_because)
-
     async def enlist(self) -> None:
         """Make every institution due that is missing in the due set, at most every few seconds."""
         now_s = self.monotonic()
         if self._enlisted_at_s is None or now_s - self._enlisted_at_s > ENLIST_S:
-            self.store.breakers.acted_for = self._keys
-            await self.store.enlist(sorted(self._keys))
+            self.store.breakers.acted_for = self.keys
+            await self.store.enlist(sorted(self.keys))
             self._enlisted_at_s = now_s
 
     async def knows(self, institution_key: str) -> bool:
         """Tell whether a key is ours. For an unknown key, log in again and look, at most once a minute."""
-        if institution_key in self._keys:
+        if institution_key in self.keys:
             return True
         now_s = self.monotonic()
         asked_at_s = self._asked_at_s.get(institution_key)
         if asked_at_s is None or now_s - asked_at_s > REFRESH_S:
-            self._asked_at_s = {**_recent(self._asked_at_s, now_s), institution_key: now_s}
+            recent = {key: at_s for key, at_s in self._asked_at_s.items() if now_s - at_s <= REFRESH_S}
+            self._asked_at_s = {**recent, institution_key: now_s}
             try:
                 await self.service.renew(max_age_s=REFRESH_S)
                 await self._load(sought=institution_key)
             except ResellerError as error:
                 self.log.warning("institutions_unknown", error=type(error).__name__)
-        return institution_key in self._keys
+        return institution_key in self.keys
 
     async def _load(self, *, sought: str | None = None) -> None:
         """Load the institutions from Redis, and from the service what is missing there or due.
@@ -286,11 +276,11 @@ class Institutions:
         self._is_silent = any(_is_silence(self._unreadable.get(key)) for key in missing)
         self._act_for(self._acted_for(owned))
         self._standings = handled_in_test(stored, self.in_test)
-        self._is_loaded = True
+        self.are_known = True
         self._warn_of_unknown(owned)
 
     def _act_for(self, keys: frozenset[str]) -> None:
-        self._keys = self.counting.ours = keys
+        self.keys = self.counting.ours = keys
 
     def _acted_for(self, keys: Iterable[str]) -> frozenset[str]:
         return frozenset(keys) if self.only is None else self.only.intersection(keys)
@@ -323,7 +313,7 @@ class Institutions:
             return
         if institution_key in self._missing:
             await self.listings.disown(institution_key)
-            self._act_for(self._keys - {institution_key})
+            self._act_for(self.keys - {institution_key})
             self.log.warning("institution_dropped", institution=institution_key)
 
     def _warn_of_unknown(self, owned: frozenset[str]) -> None:
@@ -376,10 +366,6 @@ class Institutions:
 
 def _is_silence(error: ResellerError | None) -> bool:
     return isinstance(error, ServiceUnavailable) and not isinstance(error, ServiceBusy)
-
-
-def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
-    return {key: at_s for key, at_s in asked_at_s.items() if now_s - at_s <= REFRESH_S}
 
 
 def handled_in_test(standings: Mapping[str, Standing], keys: frozenset[str]) -> dict[str, Standing]:
