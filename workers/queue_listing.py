@@ -104,7 +104,11 @@ class Listing:
                 summary.add("listings_failed")
                 progress = replace(progress, failures=progress.failures + 1)
         self.tools.counting.listed(institution_key, outcome)
-        due_in_ms = await self._next_listing_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
+        if retry_s is None:
+            is_live = await self.tools.listings.has_open(institution_key)
+            due_in_ms = next_listing_ms(progress, item.now, self.reconcile_s, is_live=is_live, choose=self.choose)
+        else:
+            due_in_ms = int(retry_s * 1000) + 1
         await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
 
@@ -117,9 +121,7 @@ class Listing:
             (progress, _), is_narrow = await self._whole(item, progress, summary, to_the_end=to_the_end), False
         else:
             since, newest_id = list_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
-            progress, pages = await self._pages(
-                item, progress, summary, since=since, is_first=_is_first(progress, item)
-            )
+            progress, pages = await self._pages(item, progress, summary, since=since)
             if since is not None and not is_narrow and newest_id is not None and newest_id not in pages.seen:
                 progress = await self._doubt(item, progress, newest_id, summary)
         if not is_narrow:
@@ -145,13 +147,13 @@ class Listing:
     async def _whole(
         self, item: ClaimedItem, progress: ListingProgress, summary: JobSummary, *, to_the_end: bool
     ) -> tuple[ListingProgress, set[str]]:
-        key, now, is_first = progress.institution_key, item.now, _is_first(progress, item)
+        key, now = progress.institution_key, item.now
         if to_the_end:
             # The service's clock may have been set back.
-            progress = replace(progress, newest_at=None, newest_id=None, to_the_end_at=now)
-        progress, pages = await self._pages(
-            item, progress, summary, since=None, to_the_end=to_the_end, is_first=is_first
-        )
+            progress = replace(progress, newest_at=None, newest_id=None)
+        progress, pages = await self._pages(item, progress, summary, since=None, to_the_end=to_the_end)
+        if to_the_end:
+            progress = replace(progress, to_the_end_at=now)
         absent = await self.tools.listings.absent(key, pages.seen)
         summary.found(key, listed=len(pages.seen), gone=len(absent))
         await asyncio.gather(*(self._note_gone(CallId(key, voice_id), now) for voice_id in absent - progress.unlisted))
@@ -169,29 +171,30 @@ class Listing:
         summary: JobSummary,
         *,
         since: datetime | None,
-        is_first: bool,
         to_the_end: bool = False,
     ) -> tuple[ListingProgress, QueuePages]:
         """Read pages up to the first that is not full, or up to the first that brings nothing new."""
-        monotonic = self.tools.monotonic
+        monotonic, service, key = self.tools.monotonic, self.tools.service, progress.institution_key
+        is_first = is_first_listing(progress, item.epoch.first_claimed_at or item.epoch.since, item.now)
         renewed_at_s = monotonic()
         has_permit = True  # `run` has taken the permit of the first page
 
         async def ask(cursor: int, size: int) -> Sequence[QueueEntry]:
             # One page may take several requests. If each is slow, the lease would end between them.
             nonlocal renewed_at_s, has_permit
-            wait_s = 0.0 if has_permit else await self._page_wait_s(item, progress.institution_key)
+            wait_s = 0.0 if has_permit else await self._page_wait_s(item, key)
             has_permit = False
             while wait_s or monotonic() - renewed_at_s > RENEW_AFTER_S:
                 await self.tools.store.keep(item)
                 renewed_at_s = monotonic()
                 if wait_s:
                     await self.tools.sleep(min(wait_s, RENEW_AFTER_S))
-                    wait_s = await self._page_wait_s(item, progress.institution_key)
-            return await self._page(progress.institution_key, since, cursor, size)
+                    wait_s = await self._page_wait_s(item, key)
+            bot = self.tools.requested_by(key)
+            return await service.queue(key, continue_from=cursor, page_size=size, start_at=since, requested_by=bot)
 
         def see(seen: Shown) -> None:
-            self.tools.counting.figures.see(seen.assumption, seen.answer, progress.institution_key, seen.shape)
+            self.tools.counting.figures.see_all([seen], key)
 
         pages = QueuePages(ask, self.page_size, progress.paging, to_the_end=to_the_end, see=see)
         while True:
@@ -202,12 +205,12 @@ class Listing:
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.see(ids)
             # Local times without a zone would seem to lie before the bound, or after it.
-            if since is not None and self.tools.service.date_zone in ("Z", "offset"):
+            if since is not None and service.date_zone in ("Z", "offset"):
                 for seen in seen_in_bounds(since, entries, item.now):
                     see(seen)
             noted = await self._leave_notes(progress, entries, item.now, is_first=is_first)
             if since is None:
-                summary.found(progress.institution_key, told=noted)
+                summary.found(key, told=noted)
             newest_at = newest_start(progress, list(ids))
             newest_id = ids.get(newest_at, progress.newest_id) if newest_at else None
             progress = replace(progress, newest_at=newest_at, newest_id=newest_id, paging=pages.paging)
@@ -220,11 +223,6 @@ class Listing:
         wanted = Wanted(key, item.member, Permit.LISTING, kind=EndpointKind.QUEUE)
         held = await self.tools.gate.ask(wanted, item.now)
         return 0.0 if held is None else held.wait_s  # a listing that has begun is finished, also if a breaker opens
-
-    async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:
-        return await self.tools.service.queue(
-            key, continue_from=cursor, page_size=size, start_at=since, requested_by=self.tools.requested_by(key)
-        )
 
     async def _leave_notes(
         self, progress: ListingProgress, entries: Sequence[QueueEntry], now: datetime, *, is_first: bool
@@ -265,10 +263,6 @@ class Listing:
             for _ in range(min(entries, MOST_SKIPPED_SEEN)):
                 self.tools.counting.figures.see(assumption, answer, key, f"{entries} entries of a page")
 
-    async def _next_listing_ms(self, progress: ListingProgress, now: datetime) -> int:
-        is_live = await self.tools.listings.has_open(progress.institution_key)
-        return next_listing_ms(progress, now, self.reconcile_s, is_live=is_live, choose=self.choose)
-
 
 MOST_SKIPPED_SEEN = 10
 """How many entries of a page are counted for the survey."""
@@ -290,7 +284,3 @@ def seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime
         yield Shown("queue-start-bounds", answer, f"an entry {before_s:.0f} s before startDate")
     elif starts:
         yield Shown("queue-start-bounds", USUAL, "no entry before startDate")
-
-
-def _is_first(progress: ListingProgress, item: ClaimedItem) -> bool:
-    return is_first_listing(progress, item.epoch.first_claimed_at or item.epoch.since, item.now)
