@@ -8,7 +8,6 @@ from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
 from callkeeper.calls.facts import (
     ENOUGH_ANSWERS,
     FINAL_APART,
-    GROWING,
     LEAST_ANSWERS,
     VERIFIED_AFTER_END,
     Facts,
@@ -73,7 +72,8 @@ def facts_of(
     history = coloured(seen.history, policies) if seen.history.policies else seen.history
     return Facts(
         green=authenticated or (_GREEN in colours and not red),
-        manual=by_hand and _is_for_assigned(call),
+        # The policy of an enroll may stay on the call when somebody changes the member.
+        manual=by_hand and enrolled_person(call) in {None, seen.person_id},
         red=red,
         unclassified=_UNCLASSIFIED in colours,
         unclassified_seen=_UNCLASSIFIED in colours or "unclassified" in history.signs,
@@ -178,14 +178,6 @@ def _is_by_hand(call: Call) -> bool:
     return not call.seen.unenrolled and (shown or ours or call.seen.enrolled)
 
 
-def _is_for_assigned(call: Call) -> bool:
-    """Tell whether an enroll of this call was for the member who is assigned now, as far as is known.
-
-    The policy that it applied may stay on the call when somebody changes the member.
-    """
-    return enrolled_person(call) in {None, call.seen.person_id}
-
-
 def has_result(call: Call, policies: Policies) -> bool:
     """Tell whether the call is ``green`` or ``red``, without deriving the other facts."""
     colours = _colours_by_voice(call.seen, policies)
@@ -271,17 +263,13 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
 
 def begun_at(call: Call) -> dict[str, datetime | None]:
     """Return when each fact of ``GROWING`` began to count; None if it has not."""
-    return {name: _came_true_at(call, fact) for name, fact in GROWING.items()}
-
-
-def _came_true_at(call: Call, fact: str) -> datetime | None:
-    match fact:
-        case "assigned":  # Checks are planned from the call's first person on too.
-            return call.plan.watch_from if call.seen.person_id is not None else None
-        case "ended":
-            return call.life.ended_at
-        case _:
-            return call.statements.identity.established_at if call.statements.identity is not None else None
+    identity = call.statements.identity
+    return {
+        "verified_s": identity.established_at if identity is not None else None,
+        "ended_s": call.life.ended_at,
+        # Checks are planned from the call's first person on too.
+        "assigned_s": call.plan.watch_from if call.seen.person_id is not None else None,
+    }
 
 
 def _candidate(call: Call) -> Candidate | None:
