@@ -174,7 +174,7 @@ def take_in(
         claim.call = replace(claim.call, names=replace(claim.call.names, phone_number=phone_call.phone_number))
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
-        claim.call = fold_check(claim.call, check, reading, signs_of(reading))
+        claim.call = fold_check(claim.call, check, reading)
     if not repeats_last(before, reading):
         claim.see(seen_in_reading(before, claim.call, phone_call, book.policies, claim.tools.service.date_zone))
     periods = {"undecided_s": book.reads_undecided_s, "decided_s": book.reads_decided_s}

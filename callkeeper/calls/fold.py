@@ -27,7 +27,7 @@ from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed,
 from callkeeper.calls.policies import MANUAL_GREEN, Colour
 from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, Seen, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
-from callkeeper.calls.rules.assignment import is_free
+from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
@@ -371,7 +371,7 @@ def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
     if not call.plan.checks_if_assigned or call.ledger.assign.state is not EffectState.NONE:
         return False
     if call.seen.candidates:
-        return is_free(call, book)
+        return assign_obstacle(call, book) is None  # had they ruled earlier, the call would be claimed
     shown, listed_at = before.seen.reading, call.life.listed_at
     is_listed_since = shown is not None and shown.person_id and listed_at is not None and listed_at >= shown.read_at
     return book.assign.is_automatic_at(call.institution_key) and not call.seen.core_username and not is_listed_since
@@ -391,14 +391,14 @@ def _was_free(assign: Effect) -> bool:
     return not assign.person_stood or assign.operator is None
 
 
-def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
+def fold_check(call: Call, check: int, reading: Reading) -> Call:
     """Record what the answer of one check showed, for whom it was made, and whether the voice can have been compared.
 
     After the end it is not. Nor is it before somebody has assigned the member: only an assign correlates the account, and
     the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
     """
     can_tell = call.life.ended_at is None and is_assigned(call)
-    return replace(call, seen=with_answered_check(call.seen, check, reading, signs, can_tell=can_tell))
+    return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:

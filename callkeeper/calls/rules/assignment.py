@@ -36,7 +36,7 @@ class Assignment:
 
 def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
     """Return whom to assign: whom the desk named, or the only candidate of a call that nobody has claimed."""
-    wish, obstacle = call.statements.assign_wish, _obstacle(call, book)
+    wish, obstacle = call.statements.assign_wish, assign_obstacle(call, book)
     if wish is not None:
         person_id, because, operator = wish.person_id, "a person at the desk said who the caller is", wish.operator
     elif obstacle is None:
@@ -49,12 +49,7 @@ def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
     return Assignment(person_id, because, operator, reasons, book.digest)
 
 
-def is_free(call: Call, book: RuleBook) -> bool:
-    """Tell whether rules would assign the only candidate now: had they ruled earlier, the call would be claimed."""
-    return _obstacle(call, book) is None
-
-
-def _obstacle(call: Call, book: RuleBook) -> str | None:
+def assign_obstacle(call: Call, book: RuleBook) -> str | None:
     """Return why nobody is assigned without a request; None if the only candidate may be."""
     # Assumed (`person-without-username`): the service has filled in the only match if the call has a person and nobody
     # has claimed it.

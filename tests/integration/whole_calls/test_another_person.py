@@ -137,7 +137,7 @@ async def test_mismatch_that_stands_on_the_record_counts_once_it_is_checked_anew
     assert (changed.seen.person_id, changed.seen.mismatch) == ("p-2", False)
     again = fold_reading(changed, reading, rig.book, now)
     assert not again.seen.mismatch
-    checked = fold_reading(fold_check(again, 9, reading, ()), reading, rig.book, now)
+    checked = fold_reading(fold_check(again, 9, reading), reading, rig.book, now)
     assert checked.seen.mismatch
 
 

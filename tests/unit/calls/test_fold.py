@@ -526,7 +526,7 @@ def test_answer_of_a_check_tells_of_the_voice_of_an_assigned_member_before_the_e
     changes: dict[str, Any], can_tell: bool
 ) -> None:
     """Otherwise an enroll could follow although the voice had no say: after the end it is not compared any more."""
-    checked = fold_check(call(**{"assigned_person_id": "p-1", **changes}), 3, reading(), ("voice_mismatch",))
+    checked = fold_check(call(**{"assigned_person_id": "p-1", **changes}), 3, reading(is_voice_mismatch=True))
     assert usable_answers(checked.seen) == (0b100 if can_tell else 0)
     assert checked.seen.history == History(answered=0b100, signs={"voice_mismatch": 0b100})
 

@@ -7,7 +7,7 @@ import pytest
 
 from callkeeper.calls.effect_ledger import Effect
 from callkeeper.calls.record import Call, Candidate
-from callkeeper.calls.rules.assignment import Assignment, is_free, judge_assignment
+from callkeeper.calls.rules.assignment import Assignment, assign_obstacle, judge_assignment
 from callkeeper.calls.rules.book import RuleBook
 from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, call, word
@@ -24,8 +24,8 @@ def judged(known: Call, book: RuleBook = BOOK) -> Assignment:
 def test_only_candidate_of_an_unclaimed_call_is_assigned() -> None:
     """Also if the service has filled it in already: only an assign correlates the account."""
     assert judged(call(**FREE)).allowed_person == "p-1"
-    assert is_free(call(**FREE), BOOK)
-    assert is_free(call(**FREE | {"person_id": "p-1"}), BOOK)
+    assert assign_obstacle(call(**FREE), BOOK) is None
+    assert assign_obstacle(call(**FREE | {"person_id": "p-1"}), BOOK) is None
 
 
 BOOKS = {
@@ -52,7 +52,7 @@ def test_nobody_is_assigned_against_an_obstacle(because: str, case: tuple[dict[s
     changes, book = case
     answer = judged(call(**changes), book)
     assert (answer.person_id, answer.because) == (None, because)
-    assert not is_free(call(**changes), book)
+    assert assign_obstacle(call(**changes), book) == because
 
 
 def test_only_candidate_is_assigned_at_an_institution_of_the_list() -> None:
