@@ -114,8 +114,8 @@ class Claim:
     """A call while a worker holds its lease.
 
     ``entries`` are added to the trail with the next write. ``permits`` is how many requests may be sent at once.
-    ``has_assigned`` tells whether an assign of ours was applied. ``begins_trace`` tells whether no event led to the
-    claim, ``earlier_traces`` are those of the events before the newest one.
+    ``has_assigned`` tells whether an assign of ours was applied. ``traces`` are those of the events that led to the claim,
+    the newest first.
     """
 
     tools: Tools
@@ -130,8 +130,7 @@ class Claim:
     permits: int = 0
     has_assigned: bool = False
     is_over: bool = False
-    begins_trace: bool = False
-    earlier_traces: Sequence[str] = ()
+    traces: Sequence[str] = ()
 
     @classmethod
     def begin(
@@ -173,18 +172,7 @@ class Claim:
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, item.now, is_first_look=is_first_look)
-        claim = cls(
-            tools,
-            institutions,
-            item,
-            call_id,
-            call,
-            summary,
-            entries,
-            tools.monotonic(),
-            begins_trace=not known,
-            earlier_traces=known[1:],
-        )
+        claim = cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic(), traces=known)
         if notes:
             claim.see(seen_in_notes(before, notes))
         return claim
@@ -194,8 +182,8 @@ class Claim:
         return span(
             "claim",
             SpanKind.CONSUMER,
-            is_first=self.begins_trace,
-            links=[first_span(trace) for trace in self.earlier_traces],
+            is_first=not self.traces,
+            links=[first_span(trace) for trace in self.traces[1:]],
             institution=self.call_id.institution_key,
             voice_id=self.call_id.voice_id,
             notes=len(self.item.notes),
@@ -292,7 +280,7 @@ class Claim:
     async def let_go(self, until: datetime | None) -> None:
         """Write the record and release the call. It is due again at ``until``; None: only when something wakes it."""
         due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)
-        listed: ListName = "live" if self.call.life.phase in {Phase.LIVE, Phase.ENDED} else ""
+        listed: ListName = "live" if self.call.life.phase in _UNDER_WAY else ""
         entry = entry_expected(self.call) if self.has_assigned else ""
         await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call), entry=entry))
 
