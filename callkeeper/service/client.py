@@ -118,7 +118,7 @@ class Reseller:
 
         That is after a 401, as far as this process knows. It learns what others found when it next loads the token.
         """
-        return self._exchange.barred_s(endpoint, institution_key)
+        return self._exchange.session.barred_s(endpoints.scope_of(endpoint.name, institution_key))
 
     async def aclose(self) -> None:
         await self._exchange.aclose()

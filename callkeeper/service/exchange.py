@@ -5,7 +5,8 @@ refers to the request, and the request holds the token.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -30,7 +31,7 @@ from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from callkeeper.service.answer_shapes import AnswerLooks
 from callkeeper.service.config import ServiceConfig
-from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of
+from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value
 from callkeeper.service.errors import (
     AccessRefused,
     AnswerUnreadable,
@@ -96,7 +97,7 @@ class Exchange:
         self._heed = heed
         self.looks = AnswerLooks(see, clock=clock, now=now)
         deadline_s, account = config.deadline_s, config.account
-        self._session = Session(
+        self.session = Session(
             tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
         )
 
@@ -134,7 +135,7 @@ class Exchange:
     async def list_institutions(self) -> tuple[tuple[InstitutionSummary, ...], int]:
         """Return the readable institutions, and how many are unreadable. Errors as `read` and `institution_list`."""
         request = Request(INSTITUTIONS, INSTITUTIONS.path)
-        await self._session.enter(request.endpoint.name, request.scope)
+        await self.session.enter(request.endpoint.name, request.scope)
         answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=True))
         self.looks.look(INSTITUTIONS, "", answer)
         return institution_list(answer)
@@ -152,19 +153,15 @@ class Exchange:
             AnswerUnreadable: The body is too large or badly encoded.
             AccessRefused: The request got, or would get, 401 although the token is good.
         """
+        endpoint, session = request.endpoint, self.session
         if may_repeat:
-            await self._session.enter(request.endpoint.name, request.scope)
-        reading = self._read(request, reader, may_repeat=may_repeat, needs_success=needs_success)
-        return await self._observed(reading, request.endpoint, request.institution_key)
-
-    async def _read(
-        self, request: Request, reader: Reader[A], *, may_repeat: bool, needs_success: bool
-    ) -> tuple[ServiceResponse, A]:
-        answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
-        if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
-            raise AccessRefused(request.endpoint.name, wait_s)
-        self.looks.look(request.endpoint, request.institution_key, answer)
-        return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
+            await session.enter(endpoint.name, request.scope)
+        async with self._observed(endpoint, request.institution_key):
+            answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
+            if answer.status_code == 401 and (wait_s := session.barred_s(request.scope)) is not None:
+                raise AccessRefused(endpoint.name, wait_s)
+            self.looks.look(endpoint, request.institution_key, answer)
+            return answer, self._heeded(verdict(endpoint, answer, reader, needs_success=needs_success))
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send a request that changes something, once, over its own connection. Return the record that confirms it.
@@ -173,12 +170,10 @@ class Exchange:
             NotSent: Certainly no byte was written, or the guard stopped it (its error is the cause).
             OutcomeUnknown: Something was or may have been written, and no whole answer came.
         """
-        return await self._observed(self._effect(request, reader, guard), request.endpoint, request.institution_key)
-
-    async def _effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
-        answer = await self._send_once(request, FirstByte(guard))
-        self.looks.look(request.endpoint, request.institution_key, answer)
-        return self._heeded(effect_verdict(request.endpoint, answer, reader))
+        async with self._observed(request.endpoint, request.institution_key):
+            answer = await self._send_once(request, FirstByte(guard))
+            self.looks.look(request.endpoint, request.institution_key, answer)
+            return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
     async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
         cause: Exception | None = None
@@ -204,7 +199,7 @@ class Exchange:
         may_repeat: bool = False,
     ) -> ServiceResponse:
         """Send a request with the token, and once more after a 401 if allowed. A final 401 is the answer."""
-        session, scope = self._session, request.scope
+        session, scope = self.session, request.scope
         token = await session.token_for(scope)
         answer = await self._send(transport, request, token, first_byte)
         other = await session.record_answer(token, scope, answer.status_code, may_repeat=may_repeat)
@@ -252,17 +247,13 @@ class Exchange:
             failure = _failure(request.endpoint.name, error)
         raise failure
 
-    def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
-        """Return for how many seconds an institution's endpoint must not be used; None if it is not barred."""
-        return self._session.barred_s(scope_of(endpoint.name, institution_key))
-
     async def current_token(self) -> SsoToken:
         """Return the token in use within the deadline, logging in if there is none."""
-        return await self._logged_in(self._session.current())
+        return await self._logged_in(self.session.current())
 
     async def renew(self, max_age_s: float) -> None:
         """Replace a refused or old token, within the deadline."""
-        await self._logged_in(self._session.renew(max_age_s=max_age_s))
+        await self._logged_in(self.session.renew(max_age_s=max_age_s))
 
     async def _logged_in(self, login: Awaitable[T]) -> T:
         try:
@@ -281,13 +272,11 @@ class Exchange:
 
         Spec: Endpoints 1; Authentication.
         """
-        return await self._observed(self._login_once(), TOKEN)
-
-    async def _login_once(self) -> TokenAnswer:
-        request = self._token_request()
-        answer = await self._in_time(request, self._send(self._reads, request, None))
-        self.looks.look(TOKEN, "", answer)
-        return self._heeded(login_verdict(answer, _TOKEN))
+        async with self._observed(TOKEN):
+            request = self._token_request()
+            answer = await self._in_time(request, self._send(self._reads, request, None))
+            self.looks.look(TOKEN, "", answer)
+            return self._heeded(login_verdict(answer, _TOKEN))
 
     def _token_request(self) -> Request:
         config = self._config
@@ -305,16 +294,16 @@ class Exchange:
             self._heed(record.messages)
         return record
 
-    async def _observed(self, answering: Awaitable[T], endpoint: Endpoint, institution_key: str = "") -> T:
-        """Report the result and the duration of a request to the observer."""
+    @asynccontextmanager
+    async def _observed(self, endpoint: Endpoint, institution_key: str = "") -> AsyncIterator[None]:
+        """Report the result and the duration of the request in the block to the observer."""
         began_s = self._clock()
         try:
-            answer = await answering
+            yield
         except BaseException as error:
             await self._observe(endpoint, institution_key, error, self._clock() - began_s)
             raise
         await self._observe(endpoint, institution_key, None, self._clock() - began_s)
-        return answer
 
     async def aclose(self) -> None:
         await self._reads.aclose()
