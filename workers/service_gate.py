@@ -276,7 +276,7 @@ class ServiceGate:
 
 _BUSY = (ServiceBusy, TurnedAway)
 _DISTURBING = (ServiceUnavailable, OutcomeUnknown, AnswerUnreadable, CertificateRefused, NotSent)
-_FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
+_FAILURES = (ServiceUnavailable, OutcomeUnknown, NotSent, CertificateRefused, LoginRefused, TokenFault)
 
 
 def result_of(
@@ -293,9 +293,11 @@ def result_of(
         return (RequestResult.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
     if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
         return None
+    cause = error.__cause__ if isinstance(error, NotSent) else None
+    blamed = cause if isinstance(cause, ResellerError) else error
     match error:
-        case NotSent():
-            return _not_sent(error, institution_key)
+        case NotSent() if _is_ours(error):
+            return None
         case AccessRefused():
             return RequestResult.ANSWER, ACCOUNT
         case TokenLapsed():
@@ -303,7 +305,8 @@ def result_of(
         case ServiceBusy() | TurnedAway():
             return RequestResult.ANSWER, institution_key  # reported to the request budget
         case ResellerError() if isinstance(error, _FAILURES):
-            return RequestResult.FAILURE, ACCOUNT if error.endpoint == TOKEN.name else institution_key
+            is_login = isinstance(blamed, ResellerError) and blamed.endpoint == TOKEN.name
+            return RequestResult.FAILURE, ACCOUNT if is_login else institution_key
         case ResellerError() | None:
             return RequestResult.ANSWER, institution_key
     return None
@@ -326,11 +329,3 @@ def _is_ours(error: BaseException | None) -> bool:
     """Tell whether we kept a request back ourselves: our guard stopped it, or it cannot be sent."""
     is_stopped = isinstance(error, NotSent) and not isinstance(error.__cause__, ResellerError | None)
     return is_stopped or isinstance(error, Unsendable)
-
-
-def _not_sent(error: NotSent, institution_key: str) -> tuple[RequestResult, str] | None:
-    if _is_ours(error):
-        return None
-    cause = error.__cause__
-    is_login = isinstance(cause, ResellerError) and cause.endpoint == TOKEN.name
-    return RequestResult.FAILURE, ACCOUNT if is_login else institution_key

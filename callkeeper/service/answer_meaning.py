@@ -232,19 +232,16 @@ def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
 
 
 def _refusal(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> ServiceRefused:
-    code = record.code if record.code and _CODE.fullmatch(record.code) else None
-    return _kind(endpoint, answer, record)(endpoint.name, status=answer.status_code, code=code)
-
-
-def _kind(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> type[ServiceRefused]:
     texts = [record.code or "", *(text.reveal() for text in (record.error, *record.errors) if text is not None)]
     words = " ".join(re.sub(r"[\s_-]", "", text).lower() for text in texts)
     is_missing = answer.status_code == 404 or "notfound" in words
+    kind = ServiceRefused
     if "institutionnotfound" in words or (is_missing and endpoint in _INSTITUTION_ENDPOINTS):
-        return InstitutionNotFound
-    if "callnotfound" in words or (is_missing and endpoint is DETAILS):
-        return CallNotFound
-    return ServiceRefused
+        kind = InstitutionNotFound
+    elif "callnotfound" in words or (is_missing and endpoint is DETAILS):
+        kind = CallNotFound
+    code = record.code if record.code and _CODE.fullmatch(record.code) else None
+    return kind(endpoint.name, status=answer.status_code, code=code)
 
 
 _BASE = Reader(BaseAnswer)

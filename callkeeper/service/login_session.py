@@ -275,7 +275,6 @@ class Session:
 
 def _pause_s(policy: LoginPolicy, reason: Shut, failures: int) -> float:
     first_s = {
-        Shut.INTERVAL: policy.min_interval_s,
         Shut.REFUSED: policy.refused_pause_s,
         Shut.FAULT: policy.fault_pause_s,
         Shut.OUTAGE: policy.outage_pause_s,
