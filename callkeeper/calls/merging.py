@@ -87,9 +87,9 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
         return returned(call)
     identity, distrusted = call.statements.identity, call.statements.distrusted
     word = distrusted if distrusted != before.distrusted else None
-    if word is not None and identity == before.identity and may_reopen(call, EffectKind.REJECT, received_at(word, now)):
-        return reopened_by_distrust(call)
     is_distrusted = word is not None and may_reopen(call, EffectKind.REJECT, received_at(word, now))
+    if is_distrusted and identity == before.identity:
+        return reopened_by_distrust(call)
     verified_at = identity.established_at if identity is not None and identity != before.identity else None
     if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
         return reopened(call)

@@ -40,7 +40,7 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     retry_at: datetime | None = None
     failed_at: datetime | None = None
-    """When the last attempt failed. Releases before 0.2 did not write it."""
+    """When the last attempt failed; None before, and once it was delivered."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -188,7 +188,7 @@ def _failed_since(record: bytes | None, since: datetime) -> bool:
     cursor = readable(record, Cursor) if record else Cursor()
     if cursor is None:
         return True  # unknown, so try it
-    return cursor.attempts > 0 and (cursor.failed_at is None or cursor.failed_at >= since)
+    return cursor.failed_at is not None and cursor.failed_at >= since
 
 
 def latest_of_each(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
