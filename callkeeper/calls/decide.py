@@ -28,7 +28,7 @@ from callkeeper.calls.rules.assignment import Assignment, judge_assignment
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table
 from callkeeper.calls.schedule.plan import automatic_left, must_read_first
-from callkeeper.calls.schedule.reads import put_off
+from callkeeper.calls.schedule.reads import put_off, read_or_wait
 from callkeeper.calls.settlement import age_out, close, confirm, is_lost
 from callkeeper.calls.steps import (
     Check,
@@ -43,7 +43,6 @@ from callkeeper.calls.steps import (
     Withdraw,
     WriteDecision,
     WriteFacts,
-    read_or_wait,
 )
 from callkeeper.calls.stop_rule import check_obstacle, desk_check_obstacle
 from callkeeper.calls.trail import Entry

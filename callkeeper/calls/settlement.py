@@ -26,8 +26,9 @@ from callkeeper.calls.member_evidence import is_rejection_standing
 from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
+from callkeeper.calls.schedule.reads import read_or_wait
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
-from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw, read_or_wait
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from callkeeper.service.enumerations import CallStatus
 
 MAY_HAVE_ENDED = timedelta(seconds=30)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
-from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.record import Reason
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.trail import Entry
@@ -148,9 +148,3 @@ Deed = (
 
 Step = Deed | WriteFacts
 """A deed, or changed facts and a deed."""
-
-
-def read_or_wait(call: Call, because: str, now: datetime) -> Read | Wait:
-    """Return a read for now, or the wait after a failed read if that is not over."""
-    due = call.plan.retry_at(now)
-    return Wait(due) if due > now else Read(because)

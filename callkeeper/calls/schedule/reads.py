@@ -11,6 +11,7 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call
 from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, must_read_first
+from callkeeper.calls.steps import Read, Wait
 from callkeeper.calls.stop_rule import NO_CHECKS_LEFT, check_obstacle
 
 END_HINT_FOR = timedelta(seconds=10)
@@ -136,3 +137,9 @@ def apart(call: Call, period_s: float) -> timedelta:
 def read_retry(call: Call, now: datetime) -> datetime:
     """Return when to read again after a failed read: 1, 2, 4 ... 30 s later."""
     return now + timedelta(seconds=min(30.0, 2.0 ** min(call.plan.reads_failed, 5)))
+
+
+def read_or_wait(call: Call, because: str, now: datetime) -> Read | Wait:
+    """Return a read for now, or the wait after a failed read if that is not over."""
+    due = call.plan.retry_at(now)
+    return Wait(due) if due > now else Read(because)
