@@ -69,16 +69,17 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
     """Return the next step of a call."""
     if call.is_settled:
         return _rest(call, now)
+    lost = is_lost(call, book, now)
     if call.life.phase is Phase.HINTED:
-        return confirm(call, context, now, is_lost=is_lost(call, book, now))
-    if context.obstacles.standing == FOREIGN:
-        return _give_up_doubt(call, now) or age_out(call, context, book, now) or Wait(now + FOREIGN_WAIT)
-    if call.plan.needs_verifying and not is_lost(call, book, now):
-        return read_or_wait(call, "verify", now)
+        return confirm(call, context, now, is_lost=lost)
     facts = facts_of(call, context.obstacles, book.policies, now, lists=book.lists)
+    if context.obstacles.standing == FOREIGN:
+        return _give_up_doubt(call, now) or (age_out(call, facts) if lost else Wait(now + FOREIGN_WAIT))
+    if call.plan.needs_verifying and not lost:
+        return read_or_wait(call, "verify", now)
     acted = (
         _clear_doubt(call, now)
-        or age_out(call, context, book, now)
+        or (age_out(call, facts) if lost else None)
         or _assign(call, book, facts, now)
         or _apply_rules(call, book, facts, now)
     )

@@ -137,11 +137,8 @@ def is_not_found(call: Call, now: datetime) -> bool:
     return call.life.not_found_since is not None and now - call.life.not_found_since > NOT_FOUND_FOR
 
 
-def age_out(call: Call, context: Context, book: RuleBook, now: datetime) -> Deed | None:
+def age_out(call: Call, facts: Facts) -> Deed:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
-    if not is_lost(call, book, now):
-        return None
-    facts = facts_of(call, context.obstacles, book.policies, now)
     return _withdraw_all(call, "call lost") or Settle(_reason(call, facts))
 
 
