@@ -34,10 +34,6 @@ class Outbox(ABC):
     _tasks: set[asyncio.Task[Any]]
 
     @property
-    def is_busy(self) -> bool:
-        return bool(self._tasks)
-
-    @property
     def in_flight(self) -> int:
         return len(self._tasks)
 

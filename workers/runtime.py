@@ -210,7 +210,7 @@ class WorkerRuntime:
         """Listen for wake-ups and run the outboxes while a shift runs."""
         listening = asyncio.ensure_future(self._wakeups.listen(self._redis, self._keys.wakeup))
         try:
-            shift.is_wanted = lambda: any(outbox.is_busy for outbox in self._outboxes)
+            shift.is_wanted = lambda: any(outbox.in_flight for outbox in self._outboxes)
             async with AsyncExitStack() as running:
                 for outbox in self._outboxes:
                     await running.enter_async_context(outbox.running())

@@ -34,9 +34,6 @@ class Article:
     unless_in_shadow: bool = False
     unless_person_stays: bool = False
 
-    def forbids_now(self, facts: Facts) -> bool:
-        return all(getattr(facts, name) == value for name, value in self.when)
-
 
 def _article(name: str, forbids: set[EffectKind], meaning: str, /, **when: Value) -> Article:
     return Article(name, frozenset(forbids), tuple(when.items()), meaning)
@@ -332,7 +329,8 @@ def forbidden(
         [
             article.name
             for article in against
-            if article.forbids_now(facts) and not (person_stays and article.unless_person_stays)
+            if all(getattr(facts, name) == value for name, value in article.when)
+            and not (person_stays and article.unless_person_stays)
         ]
     )
 

@@ -80,7 +80,7 @@ async def test_unexpected_error_is_logged_and_ends_nothing(log: FilteringBoundLo
         ("outbox_failed", "ValueError", "Letters.burn"),
     ]
     assert "canary" not in repr(logged.entries)
-    assert not letters.is_busy
+    assert not letters.in_flight
 
 
 async def test_no_more_is_claimed_than_there_is_room_for() -> None:
@@ -88,11 +88,11 @@ async def test_no_more_is_claimed_than_there_is_room_for() -> None:
     letters = Letters()
     assert [await letters.claim() for _ in range(3)] == [1, 1, 0]
     assert letters.asked == [(2, False), (1, False)]
-    assert letters.is_busy
+    assert letters.in_flight
     letters.arrived.set()
     await letters.settle()
     await asyncio.sleep(0)
-    assert not letters.is_busy
+    assert not letters.in_flight
 
 
 async def test_only_a_probe_is_claimed_while_a_breaker_is_open() -> None:
