@@ -215,16 +215,10 @@ class Claim:
         return self.call.names.spelled or self.call_id.voice_id
 
     async def look_up_earlier(self, *, anew: bool = False) -> None:
-        """Look up what earlier calls of the member or the number showed, if the call is under way.
-
-        It is looked up once for each member and number that the call gets; ``anew``: look it up again, whatever is known.
-        """
-        earlier = self.tools.store.earlier_calls
-        if self.call.life.phase not in _UNDER_WAY or self.call.last_claim.standing is not None:
-            return
-        if anew or not earlier.were_looked_up(self.call):
-            days = self.tools.book.history_days
-            self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now)
+        """Look up what earlier calls of the member or the number showed, if the call is under way. ``anew`` as there."""
+        if self.call.life.phase in _UNDER_WAY and self.call.last_claim.standing is None:
+            look_up, days = self.tools.store.earlier_calls.look_up, self.tools.book.history_days
+            self.call = await look_up(self.call_id, self.call, days=days, now=self.now, anew=anew)
 
     def see(self, seen: Iterable[Shown]) -> None:
         """Count what was seen of the service's behaviour where its document is silent."""

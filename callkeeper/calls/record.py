@@ -214,10 +214,6 @@ class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     kinds: tuple[str, ...] = ()
     by_number: tuple[str, ...] = ()
 
-    def is_found_as(self, other: "Marks") -> bool:
-        """Tell whether both are found by the same member and number, whatever their kinds are."""
-        return self.person_id == other.person_id and self.has_number == other.has_number
-
 
 class _Part(msgspec.Struct, frozen=True, gc=False):
     """A part of a record. It is in no cycle, so Python's collector need not visit it (``gc``): 2 % of a check's CPU time."""

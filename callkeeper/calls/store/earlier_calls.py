@@ -165,23 +165,24 @@ class EarlierCalls:
         await pipe.execute()
         return replace(call, ledger=ledger)
 
-    def were_looked_up(self, call: Call) -> bool:
-        """Tell whether the record says what other calls of its member and number showed."""
-        return call.seen.earlier_marks is not None and call.seen.earlier_marks.is_found_as(self._sought(call))
-
-    async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
+    async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime, anew: bool = False) -> Call:
         """Return the record with what other calls showed in the last ``days``.
 
-        What was found by a number stays, also under the next number and for the next member: it is the same caller.
+        It is looked up once for each member and number that the call gets; ``anew``: once more, whatever is known. What was
+        found by a number stays, also under the next number and for the next member: it is the same caller.
         """
-        sought, before, numbers = self._sought(call), call.seen.earlier_marks or Marks(), self._number(call)
+        sought, known = self._sought(call), call.seen.earlier_marks
+        is_same = known is not None and (known.person_id, known.has_number) == (sought.person_id, sought.has_number)
+        if is_same and not anew:
+            return call
+        before, numbers = known or Marks(), self._number(call)
         places = tuple(self._places(call_id.institution_key, numbers, sought.person_id)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         found = [set(_kinds_of_others(call, stored)) for stored in marks]
         by_number = set(before.by_number).union(*found[: len(numbers)])
         kinds = by_number.union(*found)
-        known = replace(sought, kinds=tuple(sorted(kinds)), by_number=tuple(sorted(by_number)))
-        return replace(call, seen=replace(call.seen, earlier_marks=known))
+        found_now = replace(sought, kinds=tuple(sorted(kinds)), by_number=tuple(sorted(by_number)))
+        return replace(call, seen=replace(call.seen, earlier_marks=found_now))
 
     async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[list[bytes]]]:
         """Return for each request the marks in each of some sets that are not older than a time."""

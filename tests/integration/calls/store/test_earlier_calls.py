@@ -149,7 +149,7 @@ async def test_what_an_earlier_number_of_the_call_showed_stays_when_it_is_looked
         await rig.run(12)
         record = await rig.record(call)
         assert (record.names.phone_number, await before(rig, call)) == (number, known)
-    again = await rig.store.earlier_calls.look_up(rig.call_id(call), record, days=30, now=rig.clock.now)
+    again = await rig.store.earlier_calls.look_up(rig.call_id(call), record, days=30, now=rig.clock.now, anew=True)
     assert again.seen.earlier_marks == record.seen.earlier_marks
 
 
