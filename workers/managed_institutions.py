@@ -220,7 +220,6 @@ class Institutions:
         """Make every institution due that is missing in the due set, at most every few seconds."""
         now_s = self.monotonic()
         if self._enlisted_at_s is None or now_s - self._enlisted_at_s > ENLIST_S:
-            self.store.breakers.acted_for = self.keys
             await self.store.enlist(sorted(self.keys))
             self._enlisted_at_s = now_s
 
@@ -280,7 +279,7 @@ class Institutions:
         self._warn_of_unknown(owned)
 
     def _act_for(self, keys: frozenset[str]) -> None:
-        self.keys = self.counting.ours = keys
+        self.keys = self.counting.ours = self.store.breakers.acted_for = keys
 
     def _acted_for(self, keys: Iterable[str]) -> frozenset[str]:
         return frozenset(keys) if self.only is None else self.only.intersection(keys)
