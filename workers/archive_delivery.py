@@ -163,7 +163,7 @@ class ArchiveDeliveries(Outbox):
 
     async def _refused(self, item: ClaimedItem, error: Exception) -> None:
         if isinstance(error, NewerRecord):
-            await self.store.handover.leave(item)
+            await self.store.leave(item)
             return
         failures = item.failures + 1
         where = innermost_place(error)

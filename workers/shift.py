@@ -322,7 +322,7 @@ class Shift:
             self.log.info("lease_lost", member_kind=item.member[:1], why=lost.why)
             await self._release(item, lost)
         except NewerRecord:
-            await self.tools.store.handover.leave(item)
+            await self.tools.store.leave(item)
         except RedisError as error:
             self.tools.counting.figures.count(figure.REDIS_FAILED)
             self.log.warning("redis_failed", error=type(error).__name__)

@@ -112,7 +112,7 @@ class Deliveries(Outbox):
         try:
             known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
         except NewerRecord:
-            await self.store.handover.leave(item)
+            await self.store.leave(item)
             return
         if known is None or known.call_id != owner:
             await self.store.save(item, FORGET, Placement(None))

@@ -14,8 +14,7 @@ from zlib import crc32
 
 from callkeeper.app.cli import main
 from callkeeper.calls import notes, record, trail
-from callkeeper.calls.store import last_listing, push_intake
-from callkeeper.calls.store import newer_records as handover
+from callkeeper.calls.store import claims, last_listing, push_intake
 
 LATE_FIELDS = {
     *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at"),
@@ -88,7 +87,7 @@ def become(version: str) -> None:
         return
     _patch(record, _KNOWN=record._KNOWN | INVENTED.keys())
     schema = record.SCHEMA + 1
-    for module in (record, notes, handover):
+    for module in (record, notes, claims):
         _patch(module, SCHEMA=schema)
 
 

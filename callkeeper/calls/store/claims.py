@@ -7,12 +7,14 @@ Every script is idempotent, because the Redis client repeats one whose answer wa
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
 from math import inf
 
 from msgspec.structs import replace
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import (
     LEASE,
@@ -33,14 +35,13 @@ from callkeeper.calls.item_names import CallId, institution_part, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Merged, encode_note
 from callkeeper.calls.pause import Pauses, PauseScope
-from callkeeper.calls.record import Call, encode_call, readable_call, without_unknown
+from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_unknown
 from callkeeper.calls.store.breakers import BreakerBox
 from callkeeper.calls.store.earlier_calls import EarlierCalls
 from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.last_errors import ErrorNotes
 from callkeeper.calls.store.last_listing import LookBackAllowance
-from callkeeper.calls.store.newer_records import Handover
 from callkeeper.calls.store.pausing import PauseMemory
 from callkeeper.calls.store.request_budget import RequestBudget
 from callkeeper.calls.trail import Entry, encode_entry
@@ -64,6 +65,11 @@ _DUE_AT_ONCE = 2
 
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
 
+LEFT_SHORTEST_MS, LEFT_LONGEST_MS = 500, 5000
+"""How long a member waits that a newer release wrote: half a second at first, then longer each time, in milliseconds."""
+
+LEFT_PATIENCE_MS = 60_000
+"""If no newer worker has saved such a member for so long, it needs a person."""
 
 SOME = 20
 """How many calls the service is asked about to learn whether it answers again."""
@@ -123,7 +129,7 @@ class Store(Inbox):
         self._due_in = due_in
         self.monotonic = monotonic
         self.unreadable = unreadable
-        self.handover = Handover(self._scripts, self.keys, unreadable)
+        self.schema = SCHEMA
         self._claimer, self._claims = secrets.token_hex(8), 0
         self.errors = ErrorNotes(redis, self.keys, now=self._scripts.now, monotonic=monotonic)
         self.breakers = BreakerBox(self._scripts, self.keys, self._claimer, longest_pause_s=longest_pause_s)
@@ -173,7 +179,7 @@ class Store(Inbox):
             last_epoch=seen_epoch,
             last_epoch_ms=seen_ms + int((asked_at_s - seen_at_s) * 1000),
             most_of_one="" if holds is None else MOST_OF_ONE,
-            schema=self.handover.schema,
+            schema=self.schema,
             last_born=self._memory.born,
             last_claimed_ms=self._memory.claimed_ms,
             remembered=self._memory.remembered,
@@ -326,6 +332,25 @@ class Store(Inbox):
             self._due_in(0.0)
         elif due is not None:
             self._due_in(due / 1000)
+
+    async def leave(self, item: ClaimedItem) -> None:
+        """Release a member that a newer release wrote, or left a note on, and leave what is stored as it is.
+
+        A worker with a higher schema number claims it with its next claim, before others. If another worker holds it, do
+        nothing.
+        """
+        self.unreadable("newer", item.institution_key)
+        with suppress(RedisError):  # then the end of the lease makes it due
+            await self._scripts.call(
+                "leave",
+                member=item.member,
+                nonce=item.nonce,
+                shortest_ms=LEFT_SHORTEST_MS,
+                longest_ms=LEFT_LONGEST_MS,
+                patience_ms=LEFT_PATIENCE_MS,
+                reason=NEWER,
+                schema=self.schema,
+            )
 
     async def tidy(self) -> None:
         """Remove from the lists what has expired, and let records expire that were settled under a longer retention."""

@@ -8,7 +8,7 @@ from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY
 from tests.integration.app.test_calls_commands import callkeeper
 from tests.integration.app.test_doctor import environment, findings
-from tests.integration.calls.store.test_newer_records import a_minute_later
+from tests.integration.calls.store.test_claims_newer_records import a_minute_later
 from tests.sandbox_fixtures import ServedSandbox
 
 REMEDY = "roll forward, or start a worker of that release"

@@ -81,9 +81,7 @@ class Life:
 
     def _store(self) -> Store:
         store = Store(self.redis, archive=Keys().archive, now_ms=self.hand, monotonic=lambda: self.hand.ms / 1000)
-        store._scripts = store.breakers.scripts = store.handover.scripts = Recorder(
-            self.redis, self.sent, now_ms=self.hand
-        )
+        store._scripts = store.breakers.scripts = Recorder(self.redis, self.sent, now_ms=self.hand)
         return store
 
     async def claim(self, store: Store, call_id: CallId) -> ClaimedItem:
@@ -131,7 +129,7 @@ class Life:
         yield
         await self.store.save(item, None, Placement(0))
         for _ in range(2):
-            await self.other.handover.leave(await self.claim(self.other, A))
+            await self.other.leave(await self.claim(self.other, A))
             yield
             self.hand.ms += 60_000
         await self.store.save(await self.claim(self.store, A), NEWER, Placement(0), entries=[LINE])

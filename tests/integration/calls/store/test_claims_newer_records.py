@@ -99,7 +99,7 @@ async def test_newer_worker_claims_what_was_left_at_once(rig: Rig) -> None:
     await rig.run(30)
     assert await rig.redis.zscore(KEYS.left, member) == SCHEMA
     newer_store = Store(rig.redis, now_ms=rig.now_ms)
-    newer_store.handover.schema = SCHEMA + 1
+    newer_store.schema = SCHEMA + 1
     assert member not in {item.member for item in await rig.store.claim(100)}
     (item,) = [each for each in await newer_store.claim(100) if each.member == member]
     assert await rig.redis.exists(KEYS.left) == 0
@@ -163,15 +163,15 @@ async def test_late_release_of_a_newer_record_changes_nothing(rig: Rig) -> None:
     _, member, stored = await with_newer_record(rig)
     rig.stage.advance(5)
     (item,) = [each for each in await rig.store.claim(100) if each.member == member]
-    await rig.store.handover.leave(item)
+    await rig.store.leave(item)
     due = await rig.redis.zscore(KEYS.due, member)
-    await rig.store.handover.leave(item)
+    await rig.store.leave(item)
     assert await rig.redis.zscore(KEYS.due, member) == due
     with pytest.raises(WriteRefused):
         await rig.store.keep(item)
     await handled_by_a_newer_worker(rig, member, stored, 30_000)
     due = await rig.redis.zscore(KEYS.due, member)
-    await rig.store.handover.leave(item)
+    await rig.store.leave(item)
     assert await rig.redis.zscore(KEYS.due, member) == due
 
 
