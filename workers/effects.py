@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, UNDER_WAY, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
     NO_CLEAR_ANSWER,
@@ -208,11 +208,8 @@ async def _others_enrolled_since(claim: Claim, since: datetime) -> list[CallId]:
 async def _may_be_enrolled(claim: Claim, call_id: CallId) -> bool:
     """Tell whether an enroll of a call is in force or under way. If there is no record any more, it was in force."""
     call = await claim.tools.store.record(call_id)
-    return call is None or is_enrolled(call) or call.ledger.enroll.state in _UNDER_WAY
+    return call is None or is_enrolled(call) or call.ledger.enroll.state in UNDER_WAY
 
-
-_UNDER_WAY = frozenset({EffectState.INTENDED, *IN_DOUBT, EffectState.UNRESOLVED})
-"""States of an enroll that may still turn out to be in force."""
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "retry_at", "last_word")
 

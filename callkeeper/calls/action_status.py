@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     GIVEN_UP_BECAUSE,
@@ -203,7 +203,7 @@ def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     answer = _answer(call, trail, line)
     is_foreign = call.last_claim.standing == FOREIGN and line.kind != "resolved"
     kind = _EFFECT_OF.get(line.kind or "")
-    is_in_doubt = answer == PENDING and kind is not None and _was_sent(call.effect(kind))
+    is_in_doubt = answer == PENDING and kind is not None and call.effect(kind).state in IN_DOUBT
     is_open = answer.state in {ActionState.PENDING, ActionState.HELD} and not is_in_doubt
     if is_foreign and is_open:
         return _held(_NOT_ALLOWED)
@@ -243,7 +243,7 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if wish is not None and wish.person_id != line.person_id:
         return ActionStatus(ActionState.SUPERSEDED, operator=wish.operator)
-    if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
+    if effect.state in IN_DOUBT:
         return PENDING
     if not may_assign(call) and effect.state is not EffectState.INTENDED:
         return _held("assigned_too_often")
@@ -295,7 +295,7 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
         if effect.refusal in GIVEN_UP_BECAUSE:
             return _held(GIVEN_UP_BECAUSE[effect.refusal])
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
-    return PENDING if _was_sent(effect) else _prevented(kind, trail, line)
+    return PENDING if effect.state in IN_DOUBT else _prevented(kind, trail, line)
 
 
 def _prevented(kind: EffectKind, trail: Sequence[Entry], line: Entry) -> ActionStatus:
@@ -320,15 +320,11 @@ def _against(kind: EffectKind, decision: Entry) -> tuple[str, ...]:
     return ("rule_in_shadow" if is_shadowed else "rules_ask_otherwise",)
 
 
-def _was_sent(effect: Effect) -> bool:
-    return effect.state in {EffectState.SENT, EffectState.UNKNOWN}
-
-
 def _opted_out(call: Call) -> ActionStatus:
     """Return the state of an opt-out: it counts as soon as it is recorded, but takes no enroll back."""
     enroll = call.ledger.enroll
-    is_open = _was_sent(enroll) or enroll.state is EffectState.UNRESOLVED
-    was_enrolled = call.seen.enrolled or enroll.state in DONE or is_open
+    may_be_enrolled = enroll.state in PERHAPS_DONE or enroll.state is EffectState.UNRESOLVED
+    was_enrolled = call.seen.enrolled or may_be_enrolled
     return ActionStatus(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 

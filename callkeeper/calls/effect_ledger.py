@@ -35,6 +35,12 @@ IN_DOUBT = frozenset({EffectState.SENT, EffectState.UNKNOWN})
 DONE = frozenset({EffectState.APPLIED, EffectState.CONFIRMED})
 """States in which the effect is known to be in force."""
 
+PERHAPS_DONE = DONE | IN_DOUBT
+"""States in which the effect is in force, or was sent and may be."""
+
+UNDER_WAY = frozenset({EffectState.INTENDED, *IN_DOUBT, EffectState.UNRESOLVED})
+"""States in which the effect may still turn out to be in force, until a read shows it or a person says it."""
+
 
 class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One effect and its state.

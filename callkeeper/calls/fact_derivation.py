@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectState
 from callkeeper.calls.facts import (
     ENOUGH_ANSWERS,
     FINAL_APART,
@@ -173,9 +173,8 @@ def _colours_by_voice(seen: Seen, policies: Policies) -> frozenset[Colour]:
 
 def _is_by_hand(call: Call) -> bool:
     """Tell whether the caller counts as authenticated because of somebody's enroll."""
-    ours = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT
     shown = call.seen.reading is not None and MANUAL_GREEN in call.seen.reading.policies
-    return not call.seen.unenrolled and (shown or ours or call.seen.enrolled)
+    return not call.seen.unenrolled and (shown or call.ledger.enroll.state in PERHAPS_DONE or call.seen.enrolled)
 
 
 def has_result(call: Call, policies: Policies) -> bool:

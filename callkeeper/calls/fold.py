@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from callkeeper.calls.fact_derivation import has_green_voice, is_named_by_service, signs_of
 from callkeeper.calls.item_names import CallId
@@ -403,7 +403,7 @@ def fold_check(call: Call, check: int, reading: Reading) -> Call:
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:
     """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
-    by_hand = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT or call.seen.enrolled
+    by_hand = call.ledger.enroll.state in PERHAPS_DONE or call.seen.enrolled
     by_voice = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 

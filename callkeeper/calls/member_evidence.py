@@ -8,7 +8,7 @@ does what was red or had no colour. A mismatch counts again for the member it wa
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
+from callkeeper.calls.effect_ledger import DONE, PERHAPS_DONE
 from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.record import Call, Reading, Seen
 from callkeeper.service.enumerations import CallStatus
@@ -102,7 +102,7 @@ def is_assigned(call: Call) -> bool:
 def enrolled_person(call: Call) -> str | None:
     """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
     enroll = call.ledger.enroll
-    is_ours = enroll.state in DONE or enroll.state in IN_DOUBT
+    is_ours = enroll.state in PERHAPS_DONE
     return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for or _enrolled_before(call.seen)
 
 

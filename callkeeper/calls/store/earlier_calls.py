@@ -18,7 +18,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
+from callkeeper.calls.effect_ledger import UNDER_WAY
 from callkeeper.calls.fact_derivation import has_green_voice, is_suspected, research_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
@@ -69,10 +69,6 @@ def digits_compared(phone_number: str | None) -> str | None:
     return digits[-_COMPARED:]
 
 
-_MAY_BE_APPLIED: Final = frozenset({EffectState.INTENDED, *IN_DOUBT, EffectState.UNRESOLVED})
-"""States of a reject that is under way, or that a person must still resolve. Until then no other call is enrolled."""
-
-
 def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
     """Return what is kept of a call for later ones."""
     found = (
@@ -111,8 +107,11 @@ def _is_verified_as_member(call: Call) -> bool:
 
 
 def _speaks_of_reject(call: Call) -> bool:
-    """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject."""
-    is_ours = call.statements.distrusted is not None or call.ledger.reject.state in _MAY_BE_APPLIED
+    """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject.
+
+    While one is under way, no other call is enrolled.
+    """
+    is_ours = call.statements.distrusted is not None or call.ledger.reject.state in UNDER_WAY
     return is_ours or may_be_rejected(call)
 
 
