@@ -251,8 +251,8 @@ class Shift:
         if self._refreshing is None or not self._refreshing.done():
             return
         self._refreshing.result()  # a Redis error ends the shift
-        opened = self.tools.store.breakers.opened
-        if self.institutions.is_stale() if self.institutions.are_known else not opened:
+        is_due = self.institutions.is_stale() if self.institutions.are_known else not self.tools.store.breakers.opened
+        if is_due:
             self._refreshing = asyncio.ensure_future(self.institutions.refresh())
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:

@@ -173,8 +173,7 @@ class Figures:
         """Return what must be written: the last batch again if it was not confirmed, else a new one."""
         if self._pending is None:
             self._batches += 1
-            counts, words, sums, seen = self._take()
-            self._pending = Batch(self._batches, counts, _rows(counts), words, sums, seen)
+            self._pending = self._taken(self._batches)
         return self._pending
 
     def written(self, batch: Batch) -> None:
@@ -182,9 +181,7 @@ class Figures:
         if self._pending is batch:
             self._pending = None
 
-    def _take(
-        self,
-    ) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, int], int], dict[Sighting, tuple[int, str]]]:
+    def _taken(self, number: int) -> Batch:
         with self._lock:
             counts, self._counts = self._counts, {}
             words, self._words = self._words, {}
@@ -198,7 +195,7 @@ class Figures:
                 if n:
                     increments[field_name(name, labels, str(bucket))] = int(n)
             increments[field_name(name, labels, SUM)] = scaled(spread[-1])
-        return increments, words, sums, seen
+        return Batch(number, increments, _rows(increments), words, sums, seen)
 
 
 def _rows(increments: Mapping[str, int]) -> dict[str, int | None]:
