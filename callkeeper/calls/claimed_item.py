@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.pause import Pause, Pauses, parse_pauses
+from callkeeper.calls.pause import Pause, Pauses
 from callkeeper.service.config import REQUEST_DEADLINE_S
 
 SPARE_S = 2.0
@@ -197,12 +197,6 @@ class Placement:
 def instant(ms: float) -> datetime:
     """Convert Redis's milliseconds to an aware UTC instant."""
     return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def pauses_of(stored: list[bytes]) -> Pauses:
-    """Read the pauses in an answer of ``claim``: keys and values in turn."""
-    pairs = zip(stored[::2], stored[1::2], strict=True)
-    return parse_pauses(tuple((key.decode(errors="replace"), value) for key, value in pairs))
 
 
 class ClaimAnswer(NamedTuple):

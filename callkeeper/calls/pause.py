@@ -4,7 +4,7 @@ They are stored in one Redis hash, by institution (``*`` for all), so they outli
 claim, and checked again by the script that books an effect or a check.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -70,10 +70,14 @@ class Pauses:
         return found if found is not None and scope is PauseScope.EFFECTS and found.scope is PauseScope.ALL else None
 
 
+def parse_pauses(stored: Iterable[tuple[bytes, bytes]]) -> Pauses:
+    """Decode the stored pauses: places and values. The same input returns the same object."""
+    return _parsed(tuple(stored))
+
+
 @lru_cache(maxsize=8)
-def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
-    """Decode the stored pauses. The same input returns the same object."""
-    pauses = {key: readable(value, Pause) or _UNREADABLE for key, value in stored}
+def _parsed(stored: tuple[tuple[bytes, bytes], ...]) -> Pauses:
+    pauses = {key.decode(errors="replace"): readable(value, Pause) or _UNREADABLE for key, value in stored}
     return Pauses(pauses, tuple(key for key, pause in pauses.items() if pause is _UNREADABLE))
 
 

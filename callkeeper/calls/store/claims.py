@@ -28,13 +28,12 @@ from callkeeper.calls.claimed_item import (
     WriteRefused,
     instant,
     parse_claimed,
-    pauses_of,
     share_lateness,
 )
 from callkeeper.calls.item_names import CallId, institution_part, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Merged, encode_note
-from callkeeper.calls.pause import Pauses, PauseScope
+from callkeeper.calls.pause import Pauses, PauseScope, parse_pauses
 from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_unknown
 from callkeeper.calls.store.breakers import BreakerBox
 from callkeeper.calls.store.earlier_calls import EarlierCalls
@@ -205,8 +204,8 @@ class Store(Inbox):
             first_claimed_at=first_claimed_at,
         )
         self.breakers.see(answer.breakers, answer.breakers_of_kinds)
-        self._memory.see(answer.born, answer.pauses, answer.claimed)
-        self.pauses = pauses_of(answer.pauses)
+        self.pauses = parse_pauses(zip(answer.pauses[::2], answer.pauses[1::2], strict=True))
+        self._memory.see(answer.born, self.pauses, answer.claimed)
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
         self.next_due_s = answer.next_due_in / 1000 if answer.next_due_in >= 0 else inf

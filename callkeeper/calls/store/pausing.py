@@ -1,7 +1,7 @@
 """Pauses in Redis: those in force, and a bounded history."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,24 +73,22 @@ class PauseMemory:
         """How many milliseconds workers had claimed when this process looked."""
         self.remembered = ""
         """What to restore: JSON, a list of place, pause and line for the history; empty if nothing was paused."""
-        self._stored: Sequence[bytes] = ()
+        self._pauses = Pauses()
 
     def knew_other_data(self, born: bytes) -> bool:
         """Tell whether the data in Redis had another name when the process looked last."""
         return self.born not in ("", born.decode())
 
-    def see(self, born: bytes, stored: Sequence[bytes], claimed_ms: int) -> None:
-        """Remember the name and age of the data in Redis, and the pauses: places and values in turn."""
+    def see(self, born: bytes, pauses: Pauses, claimed_ms: int) -> None:
+        """Remember the name and age of the data in Redis, and the pauses."""
         self.born, self.claimed_ms = born.decode(), claimed_ms
-        if stored != self._stored:
-            self._stored = stored
-            pairs = zip(stored[::2], stored[1::2], strict=True)
-            places = [_to_restore(place.decode(errors="replace"), value) for place, value in pairs]
+        if pauses is not self._pauses:
+            self._pauses = pauses
+            places = [_to_restore(place, pause) for place, pause in pauses.by_institution.items()]
             self.remembered = msgspec.json.encode(places).decode() if places else ""
 
 
-def _to_restore(place: str, stored: bytes) -> tuple[str, str, str]:
-    pause = parse_pauses(((place, stored),)).by_institution[place]
+def _to_restore(place: str, pause: Pause) -> tuple[str, str, str]:
     because = pause.because if pause.because.startswith(RESTORED) else RESTORED + pause.because
     pause = replace(pause, because=because)
     change = Change(institution=place, operator=pause.operator, because=because, at=pause.at, scope=pause.scope)
@@ -118,7 +116,8 @@ class PauseWatch:
         keys, args = self._known.arguments("", given)
         answer = await self._script(keys=keys, args=args)
         if answer:
-            memory.see(*answer)
+            born, stored, claimed_ms = answer
+            memory.see(born, parse_pauses(zip(stored[::2], stored[1::2], strict=True)), claimed_ms)
 
     async def run(self) -> None:
         while True:
@@ -164,7 +163,7 @@ class Pausing:
 
     async def pauses(self) -> Pauses:
         stored = await self._redis.hgetall(self.keys.pause)
-        return parse_pauses(tuple((key.decode(), value) for key, value in stored.items()))
+        return parse_pauses(stored.items())
 
     async def history(self) -> tuple[Change, ...]:
         """Return the last pauses and resumptions, newest first."""

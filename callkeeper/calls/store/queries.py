@@ -252,7 +252,7 @@ class Lookup(Queries):
             record, trail, pauses, unread = await pipe.execute()
         if record is None:
             return None
-        stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
+        stored = parse_pauses(pauses.items())
         pause = stored.over(call_id.institution_key)
         scope = pause.scope if pause else None
         call = parse_call(record)

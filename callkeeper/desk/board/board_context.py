@@ -116,7 +116,7 @@ class BoardContextReader:
             now=instant(now_ms),
             attention=attention,
             records=records,
-            pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
+            pauses=parse_pauses(pauses.items()),
             standings=parse_standings(standings),
             signals=await self._signals.read(minutes=hour),
             hour=hour,

@@ -35,7 +35,7 @@ def test_weaker_pause_does_not_replace_a_stronger_one_unnoticed() -> None:
 
 def test_pause_that_cannot_be_read_is_named() -> None:
     """Enrolls and rejects are stopped there, to be safe."""
-    pauses = parse_pauses((("cu-1", msgspec.json.encode(ALL)), ("cu-2", b"{")))
+    pauses = parse_pauses({b"cu-1": msgspec.json.encode(ALL), b"cu-2": b"{"}.items())
     assert pauses.by_institution["cu-1"] == ALL
     assert pauses.unreadable == ("cu-2",)
     stops = pauses.over("cu-2")
