@@ -156,6 +156,17 @@ def test_ended_call_is_read_once_more_and_settled() -> None:
     assert closed(intended) == Withdraw(EffectKind.REJECT, "call ended")
 
 
+@pytest.mark.parametrize("unread_s", [1, 0], ids=["last read", "final analysis"])
+def test_read_of_an_ended_call_waits_after_one_that_failed(unread_s: int) -> None:
+    """A service that fails is not asked again and again, because the call has ended."""
+    known = call(end_seen_at=NOW - SETTLE_AFTER, reading=reading(read_at=NOW - seconds(unread_s)))
+    book = replace(BOOK, rules=(Rule("final", (("final_analysis", True),), Outcome.ASK, "because"),))
+    for again_at, step in ((NOW, Read), (NOW + seconds(2), Wait)):
+        failed = with_stored(known, reads_failed=1, next_read_at=again_at)
+        facts = facts_of_record(failed, book.policies, NOW)
+        assert isinstance(close(failed, Context(failed.last_claim), book, facts, NOW), step)
+
+
 @pytest.mark.parametrize(("turn_s", "is_kept"), [(600, True), (601, False)])
 def test_ended_call_is_kept_ten_minutes_for_a_rule_that_waits(turn_s: int, is_kept: bool) -> None:
     """The rule may decide something then. One that waits longer decides nothing."""
