@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.member_evidence import enrolled_member
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason
@@ -202,11 +203,11 @@ async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeyp
     follow = rig.store.members.follow
     told: list[Any] = []
 
-    async def late(call_id: Any, record: Any, now: Any, **known: str | None) -> Any:
-        if known["enrolled"] and not told:
+    async def late(call_id: Any, record: Any, now: Any) -> Any:
+        if enrolled_member(record) and not told:
             told.append(call_id)
             await reject(rig)
-        return await follow(call_id, record, now, **known)
+        return await follow(call_id, record, now)
 
     monkeypatch.setattr(rig.store.members, "follow", late)
     said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": "e"}

@@ -175,7 +175,15 @@ async def test_institution_that_only_the_list_names_and_whose_queue_is_refused_i
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED, institution_key=OTHER))
     await rig.run(180)
     assert events(rig, "institution_dropped") == [OTHER]
-    assert rig.institutions.keys == rig.store.breakers.acted_for == {KEY}
+    assert rig.institutions.keys == {KEY}
+
+
+async def test_worker_that_asks_nobody_acts_for_the_institutions_that_are_stored(rig: Rig) -> None:
+    """Its counters and its breakers know them, too: another worker has asked."""
+    await rig.run(5)
+    other = Rig(rig.stage, rig.redis, login=OFTEN)
+    await other.institutions.refresh()
+    assert other.institutions.keys == other.tools.counting.ours == other.store.breakers.acted_for == {KEY, OTHER}
 
 
 async def test_institution_that_only_the_list_names_is_not_dropped_for_one_refused_look(rig: Rig) -> None:
