@@ -5,10 +5,10 @@ All instants are by Redis's clock, as in trails, except those that the service t
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -24,33 +24,11 @@ from callkeeper.calls.store.delivery_log import DeliveryLog, latest_of_each
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.survey import Survey, SurveyRow, rows_of
 from callkeeper.calls.trail import Entry
 from callkeeper.service.endpoints import canonical_id
 
 UNREADABLE = "AnswerUnreadable"
-
-
-class AssumptionRow(Protocol):
-    """One row of the survey: an assumption about the service and what traffic has shown of it.
-
-    ``state`` is ``holds``, ``contradicted`` or ``not_seen``; ``text`` has nothing of a person.
-    """
-
-    @property
-    def id(self) -> str:
-        """Return the assumption's identifier."""
-
-    @property
-    def state(self) -> str:
-        """Return what was seen."""
-
-    @property
-    def text(self) -> str:
-        """Return the assumption, or what was seen instead."""
-
-
-Survey = Callable[["Redis", Keys], Awaitable[Sequence[AssumptionRow]]]
-"""Reads the rows of the survey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +131,7 @@ class CallEvidence:
     skipped: int = 0
     misnamed: int = 0
     deliveries: OutcomeDelivery = field(default_factory=OutcomeDelivery)
-    survey: tuple[AssumptionRow, ...] = ()
+    survey: tuple[SurveyRow, ...] = ()
 
     @property
     def first_sign_at(self) -> datetime:
@@ -202,6 +180,12 @@ async def sample_at(redis: "Redis", keys: Keys, institution_key: str) -> datetim
     return datetime.fromtimestamp(int(stored) / 1000, UTC) if stored else None
 
 
+async def read_survey(redis: "Redis", keys: Keys) -> Survey:
+    """Read what traffic says of the assumptions about the service."""
+    client: Any = redis
+    return Survey.parse(await client.hgetall(keys.survey))
+
+
 async def gather(
     redis: "Redis",
     keys: Keys,
@@ -211,7 +195,6 @@ async def gather(
     call_id: CallId | None,
     hung_up_at: datetime | None = None,
     was_silent: bool = True,
-    survey: Survey,
 ) -> CallEvidence:
     """Read everything that is known of a test call. It changes nothing and asks the service nothing."""
     now, queries = await redis_now(redis), Queries(redis, keys=keys)
@@ -237,7 +220,7 @@ async def gather(
         skipped=sum(each.count(figure.ENTRIES_SKIPPED, **own) for each in figures),
         misnamed=sum(each.count(figure.ANSWERS_MISNAMED, **own) for each in figures),
         deliveries=await _deliveries(redis, keys, call, trail),
-        survey=tuple(await survey(redis, keys)),
+        survey=tuple(rows_of(await read_survey(redis, keys))),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.certification.evidence import CallEvidence, Survey, gather, redis_now, sample_at
+from callkeeper.app.certification.evidence import CallEvidence, gather, read_survey, redis_now, sample_at
 from callkeeper.app.certification.verdicts import SAMPLE_BEFORE
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import WholeNumber, safe, say
@@ -20,6 +20,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.survey import rows_of
 from callkeeper.calls.trail import Entry
 
 T = TypeVar("T")
@@ -60,7 +61,6 @@ class CallPlan:
     call_id: CallId | None = None
     wait_s: float
     was_silent: bool = True
-    survey: Survey
 
 
 class Supervision:
@@ -91,8 +91,7 @@ class Supervision:
 
     def _step_ask(self) -> None:
         say("", "1. Ask")
-        survey = self._plan.survey
-        states = [row.state for row in query_redis(survey)]
+        states = [row.state for row in rows_of(query_redis(read_survey))]
         counts = ", ".join(f"{states.count(state)} {state.replace('_', ' ')}" for state in sorted(set(states)))
         say(f"   The survey: {counts or 'nothing yet'}. To ask the service: callkeeper service survey --ask")
 
@@ -186,7 +185,6 @@ class Supervision:
                 call_id=call_id,
                 hung_up_at=self._hung_up_at,
                 was_silent=self._plan.was_silent,
-                survey=self._plan.survey,
             )
             if call_id is None or _is_complete(evidence) or evidence.taken_at >= give_up_at:
                 return evidence

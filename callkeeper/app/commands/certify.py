@@ -15,7 +15,6 @@ from callkeeper.app.certification.evidence import Installation, read_installatio
 from callkeeper.app.certification.report import as_json, conclusion, markdown
 from callkeeper.app.certification.supervision import CallPlan, Supervision
 from callkeeper.app.certification.verdicts import PromiseState, PromiseVerdict, all_hold, verdicts
-from callkeeper.app.commands.service_survey import survey_rows
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import Failed, Misused, say, terminal_console
 from callkeeper.calls.item_names import CallId
@@ -75,7 +74,6 @@ def certify(
             call_id=None if isinstance(call_id, str) else call_id,
             wait_s=wait_s,
             was_silent=not spoke,
-            survey=survey_rows,
         )
         evidence = Supervision(plan).run()
     except (click.Abort, KeyboardInterrupt):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callkeeper.app.certification.evidence import redis_now
+from callkeeper.app.certification.evidence import read_survey, redis_now
 from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import Failed, safe, say, say_json
 from callkeeper.calls.metrics.counting import Figures
@@ -16,7 +16,7 @@ from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
+from callkeeper.calls.survey import VERDICTS, Sight, SurveyRow, SurveyVerdict, exported, rows_of
 from callkeeper.service.errors import ResellerError
 from callkeeper.service.survey_questions import MOST, PLAN, Asking, Ended
 
@@ -52,7 +52,7 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
         return
     if ask:
         _ask()
-    found = query_redis(_read)
+    found = query_redis(read_survey)
     if file is not None:
         _write(file, exported(found))
     rows = rows_of(found)
@@ -62,16 +62,6 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
         _say_table(rows, shows_all=shows_all)
     if any(row.verdict is SurveyVerdict.CONTRADICTED for row in rows):
         raise SystemExit(1)
-
-
-async def survey_rows(redis: "Redis", keys: Keys) -> list[SurveyRow]:
-    """Return what was seen of each assumption."""
-    return rows_of(await _read(redis, keys))
-
-
-async def _read(redis: "Redis", keys: Keys) -> Survey:
-    client: Any = redis  # its stubs cannot know that answers are bytes here
-    return Survey.parse(await client.hgetall(keys.survey))
 
 
 def _say_plan() -> None:

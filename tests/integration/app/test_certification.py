@@ -8,7 +8,6 @@ from redis.asyncio import Redis
 
 from callkeeper.app.certification.evidence import OutcomeDelivery, gather
 from callkeeper.app.certification.verdicts import PromiseState, verdicts
-from callkeeper.app.commands.service_survey import survey_rows
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog
 from callkeeper.calls.store.keys import KEYS
@@ -34,9 +33,7 @@ async def test_pushes_under_another_id_are_recognised_by_the_number(rig: Rig, re
     await push(rig, "a-sample", is_test=True)
     await push(rig, "of-somebody-else", phone="5559990000")
     await rig.run(30)
-    evidence = await gather(
-        redis, KEYS, institution_key=KEY, began_at=began_at, call_id=rig.call_id(call), survey=survey_rows
-    )
+    evidence = await gather(redis, KEYS, institution_key=KEY, began_at=began_at, call_id=rig.call_id(call))
     assert [each.type for each in evidence.stray] == ["CallStart"]
     assert evidence.call is not None
     assert evidence.call.is_settled
@@ -59,6 +56,6 @@ async def test_outcomes_count_once_the_receiver_accepted_them(rig: Rig, redis: R
             id=f"{call_id.member}.0.settled", type="call.settled", at=now + timedelta(seconds=n), status=status
         )
         await log.write(attempt)
-        evidence = await gather(redis, KEYS, institution_key=KEY, began_at=now, call_id=call_id, survey=survey_rows)
+        evidence = await gather(redis, KEYS, institution_key=KEY, began_at=now, call_id=call_id)
         seen.append((evidence.deliveries.due, evidence.deliveries.accepted))
     assert seen == [(due, 0), (due, 1)]

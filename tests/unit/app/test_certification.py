@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
@@ -11,10 +11,12 @@ from msgspec.structs import replace as changed
 from callkeeper.app.certification.evidence import CallEvidence, Installation, OutcomeDelivery, Rules, StrayPush
 from callkeeper.app.certification.report import as_json, conclusion, markdown
 from callkeeper.app.certification.verdicts import PROMISES, PromiseState, PromiseVerdict, all_hold, verdicts
+from callkeeper.calls.assumptions import Assumption, OtherAnswer
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.metrics.snapshot import Process
 from callkeeper.calls.record import Call, Phase, Reading, Reason
 from callkeeper.calls.rules.file import read_rules_text
+from callkeeper.calls.survey import Sight, SurveyRow, SurveyVerdict
 from callkeeper.calls.trail import Entry, What
 from tests.records import with_stored
 
@@ -23,12 +25,14 @@ BEGUN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PERSONAL = ("v-secret", "alt-secret", "5551234567", "p-secret", "agent-secret", "Because of Ada")
 
 
-class Row(NamedTuple):
-    """A row of a survey."""
+SEEN, WRONG, HIDDEN = SurveyVerdict.HOLDS, SurveyVerdict.CONTRADICTED, SurveyVerdict.NOT_SEEN
 
-    id: str
-    state: str
-    text: str = ""
+
+def row(id_: str, verdict: SurveyVerdict, otherwise: str = "") -> SurveyRow:
+    """Return a row of a survey; ``otherwise``: what contradicts the assumption."""
+    one = Assumption(id=id_, group="Queue", where=(), text="The page is whole", test="")
+    others = [(OtherAnswer("other", otherwise, holds=False), Sight(1, 0.0, 0.0))] if otherwise else []
+    return SurveyRow(one, verdict, None, others)
 
 
 def at(seconds: float) -> datetime:
@@ -75,7 +79,7 @@ GOOD = CallEvidence(
     trail=TRAIL,
     hung_up_at=at(39.9),
     requests={"answered": 30},
-    survey=(Row("paging", "holds"),),
+    survey=(row("paging", SEEN),),
 )
 
 
@@ -201,9 +205,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
     "outcomes delivered": ({"deliveries": OutcomeDelivery(is_wanted=True, due=1, accepted=1)}, {"outcomes": HOLDS}),
     "outcomes refused": ({"deliveries": OutcomeDelivery(is_wanted=True, due=1)}, {"outcomes": BROKEN}),
     "no outcome yet": ({"deliveries": OutcomeDelivery(is_wanted=True)}, {"outcomes": UNSEEN}),
-    "a survey": ({"survey": (Row("page-size", "holds"), Row("ids", "not_seen"))}, {"survey": HOLDS}),
-    "a contradiction": ({"survey": (Row("a", "holds"), Row("b", "contradicted"))}, {"survey": BROKEN}),
-    "an empty survey": ({"survey": (Row("a", "not_seen"), Row("b", "not_seen"))}, {"survey": UNSEEN}),
+    "a survey": ({"survey": (row("page-size", SEEN), row("ids", HIDDEN))}, {"survey": HOLDS}),
+    "a contradiction": ({"survey": (row("a", SEEN), row("b", WRONG))}, {"survey": BROKEN}),
+    "an empty survey": ({"survey": (row("a", HIDDEN), row("b", HIDDEN))}, {"survey": UNSEEN}),
 }
 OPTIONAL = {"no start told", "the caller spoke"}
 
@@ -251,7 +255,7 @@ def test_reports_name_neither_call_nor_caller(changes: dict[str, Any]) -> None:
 
 def test_reports_have_every_promise_and_the_survey() -> None:
     """Markdown has a row for each promise, what to do, and the survey; JSON has the same."""
-    evidence = replace(GOOD, sample_at=None, survey=(Row("paging", "contradicted", "pages|count"),))
+    evidence = replace(GOOD, sample_at=None, survey=(row("paging", WRONG, "pages|count"),))
     found = verdicts(evidence)
     text, content = markdown(evidence, found), json.loads(as_json(evidence, found))
     assert all(f"| {promise} | " in text for _, promise, _ in PROMISES)
