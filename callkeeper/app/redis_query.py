@@ -5,7 +5,7 @@ import os
 import platform
 import pwd
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import click
@@ -50,6 +50,12 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
         raise Failed(f"the call's record cannot be read: {error}") from None
     except RedisError as error:
         raise _unanswered(settings, error) from None
+
+
+async def redis_now(redis: "Redis") -> datetime:
+    """Return the present by Redis's clock."""
+    seconds, microseconds = await redis.time()
+    return datetime.fromtimestamp(int(seconds), UTC).replace(microsecond=int(microseconds))
 
 
 def query_jobs(question: Callable[["BlockingRedis", Keys], T]) -> T:

@@ -7,12 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.app.redis_query import redis_now
+from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import FigureReader, Process, Snapshot
@@ -167,17 +169,11 @@ async def read_installation(redis: "Redis", keys: Keys, institution_key: str) ->
     )
 
 
-async def redis_now(redis: "Redis") -> datetime:
-    """Return the present by Redis's clock."""
-    seconds, microseconds = await redis.time()
-    return datetime.fromtimestamp(int(seconds), UTC).replace(microsecond=int(microseconds))
-
-
 async def sample_at(redis: "Redis", keys: Keys, institution_key: str) -> datetime | None:
     """Return when an institution's last sample push arrived."""
     client: Any = redis
     stored = await client.get(keys.sample(institution_key))
-    return datetime.fromtimestamp(int(stored) / 1000, UTC) if stored else None
+    return instant(int(stored)) if stored else None
 
 
 async def read_survey(redis: "Redis", keys: Keys) -> Survey:
@@ -237,7 +233,7 @@ async def _stray(redis: "Redis", keys: Keys, call: Call | None, began_at: dateti
         ids = {canonical_id(each) for each in (event.voice_id, event.alternate_id) if each}
         is_callers = event.institution_key == call.institution_key and event.phone_last4 == last4
         if is_callers and not event.is_test and not ids & own:
-            found.append(StrayPush(event.type, datetime.fromtimestamp(at_ms / 1000, UTC)))
+            found.append(StrayPush(event.type, instant(at_ms)))
     return tuple(found)
 
 

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.certification.evidence import CallEvidence, gather, read_survey, redis_now, sample_at
+from callkeeper.app.certification.evidence import CallEvidence, gather, read_survey, sample_at
 from callkeeper.app.certification.verdicts import SAMPLE_BEFORE
-from callkeeper.app.redis_query import query_redis
+from callkeeper.app.redis_query import query_redis, redis_now
 from callkeeper.app.terminal import WholeNumber, safe, say
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callkeeper.app.certification.evidence import read_survey, redis_now
-from callkeeper.app.redis_query import note_command, query_redis
+from callkeeper.app.certification.evidence import read_survey
+from callkeeper.app.redis_query import note_command, query_redis, redis_now
 from callkeeper.app.terminal import Failed, safe, say, say_json
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter

@@ -4,13 +4,13 @@ The board judges by the same incidents, so both name the same cause, and neither
 """
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from callkeeper.app.doctor.finding import Finding, Severity, Topic, fault, warning
+from callkeeper.app.doctor.finding import OUTSIDE, Finding, Severity, Topic, fault, warning
+from callkeeper.app.redis_query import redis_now
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
@@ -67,9 +67,6 @@ _FOLLOWS: Final = {
 }
 """Lines that say the same as an incident, or follow from it."""
 
-OUTSIDE: Final = "from outside"
-"""What the doctor's own requests to the web process are about. They follow from nothing that workers see."""
-
 
 async def current_incidents(redis: "Redis", keys: Keys) -> list[Incident]:
     """Return what the board shows, equal incidents of many institutions as one."""
@@ -78,9 +75,8 @@ async def current_incidents(redis: "Redis", keys: Keys) -> list[Incident]:
 
 async def provider_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     """Report the identity provider's last error, until it answers again."""
-    client: Any = redis  # its stubs do not say that both are awaited
-    seconds, _ = await client.time()
-    errors = parse_errors([await client.hgetall(keys.errors)], datetime.fromtimestamp(seconds, UTC))
+    client: Any = redis  # its stubs do not say that it is awaited
+    errors = parse_errors([await client.hgetall(keys.errors)], await redis_now(redis))
     error = errors.get((ErrorArea.PROVIDER, ACCOUNT))
     if error is None:
         return []

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Severity(StrEnum):
@@ -44,6 +45,10 @@ class Topic(StrEnum):
     ATTENTION = "attention"
     PAUSE = "pause"
     DASHBOARD = "dashboard"
+
+
+OUTSIDE: Final = "from outside"
+"""What the doctor's own requests to the web process are about. They follow from nothing that workers see."""
 
 
 @dataclass(frozen=True, slots=True)

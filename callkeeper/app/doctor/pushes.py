@@ -6,14 +6,16 @@ fault.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.app.doctor.finding import OUTSIDE, Finding, Topic, fault, ok, warning
+from callkeeper.app.redis_query import redis_now
 from callkeeper.app.settings import WebSettings
+from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
 from callkeeper.calls.store.keys import Keys
@@ -32,8 +34,7 @@ NEWEST = 5000
 async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str]) -> list[Finding]:
     """Check the last hour's pushes, and the last push and sample of each institution."""
     client: Any = redis  # its stubs cannot know that answers are bytes here
-    seconds, _ = await client.time()
-    now = datetime.fromtimestamp(seconds, UTC)
+    now = await redis_now(redis)
     minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
     events = await _newest_events(client, keys)
     last = _last_pushes(events)
@@ -47,10 +48,7 @@ async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str])
 async def _newest_events(client: Any, keys: Keys) -> list[tuple[datetime, EventEntry]]:
     """Return the newest events and when they arrived, newest first, without our own samples."""
     stored = await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True)
-    events = (
-        (datetime.fromtimestamp(at_ms / 1000, UTC), msgspec.json.decode(event, type=EventEntry))
-        for event, at_ms in stored
-    )
+    events = ((instant(at_ms), msgspec.json.decode(event, type=EventEntry)) for event, at_ms in stored)
     return [(at, event) for at, event in events if event.institution_key != DOCTOR]
 
 
@@ -105,7 +103,7 @@ def _refused(refused: Counter[str], taken: int) -> Iterator[Finding]:
 
 
 def _institution(key: str, last: datetime | None, sample: bytes | None, now: datetime) -> Finding:
-    sampled = datetime.fromtimestamp(int(sample) / 1000, UTC) if sample else None
+    sampled = instant(int(sample)) if sample else None
     if last is None and sampled is None:
         remedy = "register the address and the header in its dashboard, and send a sample from there"
         return warning(Topic.PUSHES, "neither a push nor a sample has come", remedy, about=key)
@@ -141,14 +139,14 @@ async def front_findings(settings: WebSettings, url: str | None) -> AsyncIterato
             yield await _dashboard(client, settings)
         except httpx.HTTPError as error:
             remedy = "check the address, its certificate, and that the platform routes it to the web process"
-            yield fault(Topic.WEB, f"{url} cannot be reached: {network_failure(error)}", remedy, about="from outside")
+            yield fault(Topic.WEB, f"{url} cannot be reached: {network_failure(error)}", remedy, about=OUTSIDE)
 
 
 def _readiness(url: str, ready: "httpx.Response") -> Finding:
     if ready.status_code == 200:
-        return ok(Topic.WEB, f"{url} is ready", about="from outside")
+        return ok(Topic.WEB, f"{url} is ready", about=OUTSIDE)
     remedy = "503: it cannot reach Redis; anything else: something else answers at this address"
-    return fault(Topic.WEB, f"{url}/readyz answers {ready.status_code}", remedy, about="from outside")
+    return fault(Topic.WEB, f"{url}/readyz answers {ready.status_code}", remedy, about=OUTSIDE)
 
 
 async def _push_header(client: "httpx.AsyncClient", settings: WebSettings) -> Finding:
@@ -156,12 +154,12 @@ async def _push_header(client: "httpx.AsyncClient", settings: WebSettings) -> Fi
     headers = {name: value.reveal() for name, value in settings.push_headers}
     answer = await client.post("/push", json=_SAMPLE, headers=headers)
     if answer.status_code == 202:
-        return ok(Topic.PUSHES, "a sample with our headers was accepted", about="from outside")
+        return ok(Topic.PUSHES, "a sample with our headers was accepted", about=OUTSIDE)
     if answer.status_code in {401, 429}:  # 429: too many wrong headers from this address
         remedy = "restart the web process: it runs with another CALLKEEPER_PUSH_HEADERS than these settings"
-        return fault(Topic.PUSHES, "a sample with our headers was refused", remedy, about="from outside")
+        return fault(Topic.PUSHES, "a sample with our headers was refused", remedy, about=OUTSIDE)
     remedy = "see the lines about Redis and the log of the web process"
-    return fault(Topic.PUSHES, f"a sample was answered with {answer.status_code}", remedy, about="from outside")
+    return fault(Topic.PUSHES, f"a sample was answered with {answer.status_code}", remedy, about=OUTSIDE)
 
 
 def _dashboard_unseen(settings: WebSettings) -> Finding:

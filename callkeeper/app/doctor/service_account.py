@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from callkeeper.app.doctor.configuration import foreign_rules_findings
 from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.app.logs import quiet_log
+from callkeeper.app.redis_query import redis_now
 from callkeeper.app.settings import WorkerSettings
 from callkeeper.app.terminal import safe
 from callkeeper.app.wiring import service_config
@@ -90,8 +91,7 @@ async def service_findings(
 
 async def clock_finding(redis: "Redis", config: ServiceConfig) -> Finding:
     """Compare Redis's clock, which sets all due times, with the service's and this machine's."""
-    seconds, micros = await redis.time()
-    ahead_s = time.time() - (int(seconds) + int(micros) / 1e6)
+    ahead_s = time.time() - (await redis_now(redis)).timestamp()
     clocks = {"this machine": ahead_s}
     service_at = await _service_time(config)
     if service_at is not None:

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 from redis.asyncio import Redis
 
 from callkeeper.app.commands.pause_and_resume import pause_lines
 from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.app.redis_query import redis_now
 from callkeeper.calls.incident import Incident, IncidentKind
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
@@ -44,8 +45,6 @@ async def work_findings(redis: "Redis", keys: Keys, incidents: Sequence[Incident
     """Check processes, due times and everything that waits. ``incidents`` have lines of their own."""
     processes = await FigureReader(redis, keys=keys).processes()
     present = await read_present(redis, keys=keys)
-    client: Any = redis  # its stubs do not say that TIME is awaited
-    seconds, _ = await client.time()  # figures use Redis's clock
     return [
         _web(processes),
         _workers(processes),
@@ -53,7 +52,7 @@ async def work_findings(redis: "Redis", keys: Keys, incidents: Sequence[Incident
         *_logins(present, incidents),
         *(_budget(use) for use in await budget_use(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
-        *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
+        *_replication(await FigureReader(redis, keys=keys).minutes(await redis_now(redis))),
         _jobs(present),
         *_outcomes(present),
     ]
