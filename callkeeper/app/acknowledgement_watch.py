@@ -57,6 +57,6 @@ class AcknowledgementWatch:
 
     async def run(self) -> None:
         while True:
-            with suppress(RedisError, OSError, TimeoutError):
+            with suppress(RedisError, OSError):
                 await self.poll()
             await asyncio.sleep(WATCHED_EVERY_S)

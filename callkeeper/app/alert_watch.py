@@ -47,7 +47,7 @@ REDIS_AWAY: Final = Alert(
     section="incident-redis-away",
 )
 
-_AWAY: Final = (RedisError, OSError, TimeoutError)
+_AWAY: Final = (RedisError, OSError)
 
 
 class AlertWatch:

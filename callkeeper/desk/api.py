@@ -415,5 +415,4 @@ _HANDLERS = {
     RedisError: _on_unavailable,
     ArchiveAway: _on_unavailable,
     OSError: _on_unavailable,
-    TimeoutError: _on_unavailable,
 }

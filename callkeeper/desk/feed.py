@@ -128,7 +128,7 @@ class Feed:
                 if is_away:
                     self._log.info("feed_back")
                 is_away = False
-            except (RedisError, OSError, TimeoutError) as error:
+            except (RedisError, OSError) as error:
                 if not is_away:
                     self._log.warning("feed_away", error=type(error).__name__)
                 is_away = True

@@ -129,6 +129,6 @@ async def guarded(topic: Topic, section: AsyncIterator[Finding]) -> AsyncIterato
         words = REFUSALS[refusal]
         what = "refuses a command" if refusal is WriteRefusal.OTHER else f"refuses: {words.what}"
         yield fault(topic, f"could not be checked: Redis {what}", words.advice)
-    except (RedisError, OSError, TimeoutError) as error:
+    except (RedisError, OSError) as error:
         remedy = "run the doctor again; if it lasts, see the lines about Redis and the network"
         yield fault(topic, f"could not be checked: {network_failure(error)}", remedy)

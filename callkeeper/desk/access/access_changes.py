@@ -12,8 +12,6 @@ from redis.exceptions import RedisError
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.keys import Keys
 
-_AWAY: Final = (RedisError, OSError, TimeoutError)
-
 CHANGED_EVERY_S: Final = 0.5
 """Seconds between two looks whether anybody's access has changed: one read for all streams of a process."""
 
@@ -43,10 +41,8 @@ class AccessChanges:
         """
         if time.monotonic() >= self._read_at + CHANGED_EVERY_S:
             self._read_at = time.monotonic()
-            try:
+            with suppress(RedisError, OSError):
                 self._count = await self._redis.get(self._keys.access_changes)
-            except _AWAY:
-                return self._count
         return self._count
 
     async def while_admitted(
@@ -67,7 +63,7 @@ class AccessChanges:
                 await asyncio.wait([following], timeout=CHANGED_EVERY_S)
                 count = await self.count()
                 if count != known or time.monotonic() >= check_at:
-                    with suppress(*_AWAY):  # nobody can have been turned away meanwhile
+                    with suppress(RedisError, OSError):  # nobody can have been turned away meanwhile
                         if not await is_admitted():
                             return
                         known, check_at = count, time.monotonic() + RENEWED_EVERY_S

@@ -128,7 +128,7 @@ class Gate:
         if cookie and not authorization:
             try:
                 person = await self._doors.sessions.renew(cookie)
-            except (RedisError, OSError, TimeoutError):
+            except (RedisError, OSError):
                 return self._away()
             if person is not None:
                 return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
@@ -153,14 +153,14 @@ class Gate:
             failed = AuditNote(
                 AuditEvent.LOGIN_FAILED, "", "", {"detail": "HTTP header"}, is_found=True, origin=origin_of(request)
             )
-            with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
+            with suppress(RedisError, OSError):  # the answer holds no data
                 await self._doors.auditor.write(failed, 401)
             return self._login_required(request)
         if wait_s := await self._doors.limiter.wait_s(who, name):
             return _too_many(wait_s)
         try:
             await shared.note_use(origin_of(request), is_alarming=self._doors.has_login_page)
-        except (RedisError, OSError, TimeoutError):
+        except (RedisError, OSError):
             return self._away()
         return Visitor(shared.account.person, shared.login.forms)
 

@@ -251,7 +251,7 @@ class Provider:
                     if len(body) > LONGEST_ANSWER:
                         await self._note("an answer of over 1 MiB")
                         raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             await self._note(f"no whole answer: {network_failure(error)}")
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
         if answer.status_code != 200 and not (method == "POST" and _is_about_the_code(answer.status_code, body)):

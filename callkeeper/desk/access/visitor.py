@@ -202,7 +202,7 @@ class Auditor:
             if message["type"] == "http.response.start":
                 try:
                     await self.write(note, message["status"])
-                except (RedisError, OSError, TimeoutError) as error:
+                except (RedisError, OSError) as error:
                     is_refused = True
                     await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"5")]})
                     await send({"type": "http.response.body", "body": _unwritten(error).encode()})
@@ -270,7 +270,7 @@ class Auditor:
             try:
                 results = repeats.results if repeats.is_counted else None
                 await self.log.write(replace(entry, count=repeats.count, results=results))
-            except (RedisError, OSError, TimeoutError):
+            except (RedisError, OSError):
                 self._repeats[entry] = repeats
                 self._repeats.move_to_end(entry, last=False)
                 raise
@@ -283,11 +283,11 @@ class Auditor:
             yield
         finally:
             await end({writing})
-            with suppress(RedisError, OSError, TimeoutError):
+            with suppress(RedisError, OSError):
                 await self.write_repeats()
 
     async def _write_on(self) -> None:
         while True:
             await asyncio.sleep(_WRITTEN_EVERY_S)
-            with suppress(RedisError, OSError, TimeoutError):
+            with suppress(RedisError, OSError):
                 await self.write_repeats(until_s=time.monotonic())

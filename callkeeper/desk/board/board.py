@@ -137,7 +137,7 @@ class Board:
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in BODIES),
             Route(call, self.call),
         ]
-        away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
+        away = dict.fromkeys((RedisError, OSError), self._on_redis_away)
         handlers = {
             HTTPException: self._on_http,
             NewerRecord: self._on_newer,

@@ -27,8 +27,6 @@ FRAME_EVERY_S: Final = 0.5
 RELOAD_S: Final = 30.0
 """Seconds between two full readings of all live calls, whatever the feed reported."""
 
-_AWAY: Final = (RedisError, OSError, TimeoutError)
-
 
 class FrameSource:
     """Makes frames while pages are open, and gives the newest to all of them."""
@@ -145,7 +143,7 @@ class FrameSource:
                     load_at = loop.time() + RELOAD_S
                 await self._publish(await self._build(self._calls))
                 self.is_dark = False
-            except _AWAY:
+            except (RedisError, OSError):
                 await self._publish(self._as_stale())
                 self.is_dark = self._frame is None
                 load_at = 0.0

@@ -83,7 +83,7 @@ class Streams:
                     known = await self.desk.known(place)
                     institution = await self.desk.lookup.name(place.institution_key)
                     alarms = await self.incidents.of(place.institution_key, visitor.person.institutions)
-                except (NewerRecord, ArchiveAway, RedisError, OSError, TimeoutError):
+                except (NewerRecord, ArchiveAway, RedisError, OSError):
                     yield DARK
                     updates = PageUpdates()  # the next event switches the lamp on again
                     await asyncio.sleep(RETRY_S)

@@ -91,7 +91,7 @@ class LoginPages:
             Route("/login/callback", self.from_provider),
             Route("/logout", self.log_out, methods=["POST"]),
         ]
-        refusals = (HTTPException, ProviderAway, RedisError, OSError, TimeoutError)
+        refusals = (HTTPException, ProviderAway, RedisError, OSError)
         app = Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, self._on_refused))
         app.router.redirect_slashes = False
         return app
@@ -258,7 +258,7 @@ class LoginPages:
             refused = HTTPException(503, words, {"Retry-After": "5"})
         if refused.status_code == HTTPStatus.FORBIDDEN:
             denied = {"detail": f"{request.method} {request.url.path}"}  # one of our routes: nothing that was typed
-            with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
+            with suppress(RedisError, OSError):  # the answer holds no data
                 note = AuditNote(AuditEvent.DENIED, "", "", denied, origin=origin_of(request))
                 await self.doors.auditor.write(note, HTTPStatus.FORBIDDEN)
         is_missing = refused.status_code in {404, 405}
