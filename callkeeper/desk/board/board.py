@@ -33,7 +33,7 @@ from callkeeper.desk.board.board_context import BoardContextReader, HourReader
 from callkeeper.desk.board.call_page import CallRenderer, call_page
 from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
-from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
+from callkeeper.desk.board.form_handlers import FormRefused, fields_of, read_form, request_action
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
@@ -89,14 +89,12 @@ class Board:
         self._now = now
         self.renderers = Renderers(BASE, desk.book, now=now)
         self._queries = Queries(redis, keys=keys)
-        pauses = Pausing(redis, keys=keys)
-        self._forms = FormHandlers(desk.actions, pauses, self._queries, now=now)
-        self._pausing = PausingPage(pauses, self._queries, self._forms, self.renderers)
+        self._pausing = PausingPage(Pausing(redis, keys=keys), self._queries, self.renderers, now=now)
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
-        self._outcomes = OutcomesPage(redis, self._queries, self._forms, self.renderers, now=now)
+        self._outcomes = OutcomesPage(redis, self._queries, self.renderers, now=now)
         self._message = MessagePage(redis, self._queries, desk.known, self.renderers)
-        self._incidents_page = IncidentsPage(redis, keys, self._forms, self.renderers)
+        self._incidents_page = IncidentsPage(redis, keys, self.renderers)
         self._survey = SurveyPage(redis, keys, self.renderers)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers)
         self._plots = PlotsPage(
@@ -105,7 +103,7 @@ class Board:
         self._rules = RulesPage(redis, keys, desk.book, self.renderers, now=now)
         self._processes = ProcessesPage(redis, keys, self.renderers)
         listed = CallList(desk.lookup, desk.archive, desk.book)
-        self._find = FindPage(listed, self._forms, self.renderers, country, desk.searches)
+        self._find = FindPage(listed, self.renderers, country, desk.searches)
         self._calls = CallsPage(listed, self.renderers, desk.book, desk.searches, now)
         self._incidents = IncidentReader(redis, keys)
         self._open = OpenStreams(streams_per_person)
@@ -160,7 +158,7 @@ class Board:
         """Enqueue the job that lists an institution's queue, and redirect to the institution's page."""
         key = _institution(request)
         try:
-            await self._forms.read(request)
+            await read_form(request)
         except FormRefused as problem:
             return PlainTextResponse(str(problem), problem.status)
         if (await self._queries.institutions()).problem(key):
@@ -248,10 +246,11 @@ class Board:
             """Request an action on a call, and show the call's page with the result."""
             place, form = _place(request), {}
             try:
-                form = await self._forms.read(request, *fields_of(action))
+                form = await read_form(request, *fields_of(action))
                 if action == "resolve" and "effect" not in form:
                     await self._refuse_unseen(place, form.get("seen", ""))
-                action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
+                person = visitor_of(request).person
+                action_id, call_id = await request_action(self._desk.actions, person, place, action, form)
             except FormRefused as problem:
                 form.pop("applied", None)  # the form that is shown now may be about something else
                 page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})

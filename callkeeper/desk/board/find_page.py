@@ -12,7 +12,7 @@ from callkeeper.calls.call_query import CallQuery, parse_query
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
 from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
-from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
+from callkeeper.desk.board.form_handlers import FormRefused, read_form
 from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import address_of, assignee_of, row_of
 from callkeeper.desk.board.states import STATE_STYLES, state_of
@@ -26,7 +26,6 @@ class FindPage:
     """Answers one request each."""
 
     listed: CallList
-    forms: FormHandlers
     renderers: Renderers
     country: str
     turns: SearchTurns
@@ -36,7 +35,7 @@ class FindPage:
         form: dict[str, str] = {}
         if request.method == "POST":
             try:
-                form = await self.forms.read(request, "q", "zone", changes=False)
+                form = await read_form(request, "q", "zone", changes=False)
             except FormRefused as problem:
                 return PlainTextResponse(str(problem), problem.status)
         typed, person = form.get("q", ""), visitor_of(request).person

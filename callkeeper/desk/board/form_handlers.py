@@ -1,8 +1,6 @@
-"""Carries out the forms of the board: actions on calls go through the desk, pauses through the store of pauses."""
+"""Reads the forms of the board, which must come from its own pages, and carries out those that request an action."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -12,13 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, why_not_resumed
-from callkeeper.calls.store.pausing import Pausing
-from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Person
-from callkeeper.desk.access.visitor import note_of, visitor_of
-from callkeeper.desk.board.audience import pauses_for
+from callkeeper.desk.access.visitor import visitor_of
 from callkeeper.desk.bodies import BODIES, Body, RequestTooLarge, SeenBody, bounded
 from callkeeper.desk.problems import Problem
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -49,140 +43,77 @@ class FormRefused(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class FormHandlers:
-    """Reads forms, checks that they come from our pages, and carries them out."""
+async def read_form(request: Request, *known: str, changes: bool = True) -> dict[str, str]:
+    """Return the fields of a form that one of our pages has sent; empty ones are left out.
 
-    actions: Actions
-    pausing: Pausing
-    queries: Queries
-    now: Callable[[], datetime]
+    A form that changes nothing needs no token: it is a POST only to keep the query out of the address.
 
-    async def read(self, request: Request, *known: str, changes: bool = True) -> dict[str, str]:
-        """Return the fields of a form that one of our pages has sent; empty ones are left out.
-
-        A form that changes nothing needs no token: it is a POST only to keep the query out of the address.
-
-        Raises:
-            FormRefused: It is too large, no form, or not from a page of ours, or has a field twice or one that is not
-                ``known``.
-        """
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-            raise FormRefused(415, "This address accepts only a form.")
-        try:
-            pairs = parse_qsl(
-                (await bounded(request)).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20
-            )
-        except RequestTooLarge:
-            raise FormRefused(413, "The form is too large.") from None
-        except ClientDisconnect:
-            raise FormRefused(400, "The form was not received completely.") from None
-        except ValueError:
-            raise FormRefused(400, "This is not one of our forms.") from None
-        form = {name: value.strip() for name, value in pairs if value.strip()}
-        if changes and not visitor_of(request).forms.is_valid(form.pop(FORM_FIELD, None)):
-            raise FormRefused(403, "This page was open for too long. Nothing was done; please send it again.")
-        names = [name for name, _ in pairs]
-        if unknown := sorted(set(names) - {*known, FORM_FIELD}):
-            raise FormRefused(400, f"This form has no field {unknown[0][:_LONGEST_NAME]}.")
-        if len(set(names)) != len(names):
-            raise FormRefused(400, "A field occurs twice.")
-        return form
-
-    def route(
-        self,
-        address: str,
-        do: Callable[[Request, dict[str, str]], Awaitable[str]],
-        refused: Callable[[Request, FormRefused, dict[str, str]], Awaitable[Response]],
-        *fields: str,
-    ) -> Route:
-        """Return the route of a form with these fields: ``do`` returns the address of the next page."""
-
-        async def answer(request: Request) -> Response:
-            form: dict[str, str] = {}
-            try:
-                form = await self.read(request, *fields)
-                return RedirectResponse(await do(request, form), 303)
-            except FormRefused as problem:
-                return await refused(request, problem, form)
-
-        return Route(address, answer, methods=["POST"])
-
-    async def request(self, person: Person, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
-        """Request an action for a call by somebody; return its id, and the id that the call's record is kept under.
-
-        Raises:
-            FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
-        """
-        fields = {**_named_person(form), "operator": operator_of(person)}
-        is_confirmed = fields.pop("confirmed", "") == "yes"
-        if action == "distrusted" and not is_confirmed:
-            raise FormRefused(400, "Confirm that this voice is to be rejected.")
-        try:
-            body: Body = msgspec.convert(fields, type=_FORMS[action], strict=False)
-        except msgspec.ValidationError as error:
-            raise FormRefused(400, _remedy(str(error))) from None
-        try:
-            return await self.actions.request(BOARD, place, action, body, None, assigns=True)
-        except Problem as problem:
-            raise FormRefused(problem.view.status, f"Not done: {problem.view.title}") from None
-
-    async def pause(self, request: Request, form: Mapping[str, str]) -> None:
-        """Pause what the form names.
-
-        Raises:
-            FormRefused: A field is wrong, there is no such institution, or more is paused there already.
-        """
-        person = visitor_of(request).person
-        operator, because = operator_of(person), _because(form)
-        if form.get("scope") not in set(PauseScope):
-            raise FormRefused(400, "Choose what is to be paused.")
-        place, scope = _institution(form, person), PauseScope(form["scope"])
-        known = (await self.queries.institutions()).visible(person.may_see)
-        _note_denial(request, place)
-        if place is not None and (problem := known.problem(place)):
-            raise FormRefused(400, f"Nothing was paused: {problem}")
-        note_of(request).complete(institution=place or EVERYWHERE, detail=scope)
-        more = (await self.pausing.pauses()).more_than(place, scope)
-        if more is not None:
-            raise FormRefused(
-                409, f"Nothing was changed: everything automatic is paused there already ({more.reason})."
-            )
-        await self.pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self.now()))
-
-    async def resume(self, request: Request, form: Mapping[str, str]) -> None:
-        """Lift the pause that the form names.
-
-        Raises:
-            FormRefused: A field is wrong, there is no such pause, or it is newer than the form.
-        """
-        person = visitor_of(request).person
-        operator, because, place = operator_of(person), _because(form), _institution(form, person)
-        pauses = pauses_for(await self.pausing.pauses(), person.institutions)
-        known = (await self.queries.institutions()).visible(person.may_see)
-        _note_denial(request, place)
-        problem = why_not_resumed(place, pauses, known) or _unseen(form, pauses.by_institution[place or EVERYWHERE])
-        if problem is not None:
-            raise FormRefused(409, f"Nothing was resumed: {problem}")
-        note_of(request).complete(institution=place or EVERYWHERE)
-        await self.pausing.resume(place, operator=operator, because=because, at=self.now())
-
-
-def _unseen(form: Mapping[str, str], pause: Pause) -> str | None:
-    """Return why a form does not lift a pause: it is newer than all that the form's page showed. None if it is not."""
+    Raises:
+        FormRefused: It is too large, no form, or not from a page of ours, or has a field twice or one that is not
+            ``known``.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise FormRefused(415, "This address accepts only a form.")
     try:
-        newest_ms = int(form.get("newest", ""))
+        pairs = parse_qsl(
+            (await bounded(request)).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20
+        )
+    except RequestTooLarge:
+        raise FormRefused(413, "The form is too large.") from None
+    except ClientDisconnect:
+        raise FormRefused(400, "The form was not received completely.") from None
     except ValueError:
-        return None  # the page of an earlier release does not say what it showed
-    if int(pause.at.timestamp() * 1000) > newest_ms:
-        return f"since this page was opened, something else was paused there: {pause.words}"
-    return None
+        raise FormRefused(400, "This is not one of our forms.") from None
+    form = {name: value.strip() for name, value in pairs if value.strip()}
+    if changes and not visitor_of(request).forms.is_valid(form.pop(FORM_FIELD, None)):
+        raise FormRefused(403, "This page was open for too long. Nothing was done; please send it again.")
+    names = [name for name, _ in pairs]
+    if unknown := sorted(set(names) - {*known, FORM_FIELD}):
+        raise FormRefused(400, f"This form has no field {unknown[0][:_LONGEST_NAME]}.")
+    if len(set(names)) != len(names):
+        raise FormRefused(400, "A field occurs twice.")
+    return form
 
 
-def _note_denial(request: Request, place: str | None) -> None:
-    """Record that a form names an institution which its sender may not see; the answer does not tell that it exists."""
-    if place is not None and not visitor_of(request).person.may_see(place):
-        note_of(request).deny(place)
+def form_route(
+    address: str,
+    do: Callable[[Request, dict[str, str]], Awaitable[str]],
+    refused: Callable[[Request, FormRefused, dict[str, str]], Awaitable[Response]],
+    *fields: str,
+) -> Route:
+    """Return the route of a form with these fields: ``do`` returns the address of the next page."""
+
+    async def answer(request: Request) -> Response:
+        form: dict[str, str] = {}
+        try:
+            form = await read_form(request, *fields)
+            return RedirectResponse(await do(request, form), 303)
+        except FormRefused as problem:
+            return await refused(request, problem, form)
+
+    return Route(address, answer, methods=["POST"])
+
+
+async def request_action(
+    actions: Actions, person: Person, place: CallId, action: str, form: Mapping[str, str]
+) -> tuple[str, CallId]:
+    """Request an action for a call by somebody; return its id, and the id that the call's record is kept under.
+
+    Raises:
+        FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
+    """
+    fields = {**_named_person(form), "operator": operator_of(person)}
+    is_confirmed = fields.pop("confirmed", "") == "yes"
+    if action == "distrusted" and not is_confirmed:
+        raise FormRefused(400, "Confirm that this voice is to be rejected.")
+    try:
+        body: Body = msgspec.convert(fields, type=_FORMS[action], strict=False)
+    except msgspec.ValidationError as error:
+        raise FormRefused(400, _remedy(str(error))) from None
+    try:
+        return await actions.request(BOARD, place, action, body, None, assigns=True)
+    except Problem as problem:
+        raise FormRefused(problem.view.status, f"Not done: {problem.view.title}") from None
 
 
 def _named_person(form: Mapping[str, str]) -> dict[str, str]:
@@ -202,29 +133,11 @@ def _named_person(form: Mapping[str, str]) -> dict[str, str]:
     return fields
 
 
-def _institution(form: Mapping[str, str], person: Person) -> str | None:
-    """Return the institution that a form names; None for all. A blank field never means all."""
-    if "institution" not in form:
-        raise FormRefused(400, "Choose an institution, or all institutions.")
-    if form["institution"] != EVERYWHERE:
-        return form["institution"]
-    if person.institutions is not None:
-        raise FormRefused(403, "You may not do this for all institutions: choose one.")
-    return None
-
-
 def operator_of(person: Person) -> str:
     """Return the core username of the person who is logged in."""
     if not person.operator:
         raise FormRefused(403, "Your account has no core username, so nothing can be done in your name.")
     return person.operator
-
-
-def _because(form: Mapping[str, str]) -> str:
-    because = " ".join(form.get("because", "").split())[:200]
-    if not because:
-        raise FormRefused(400, "Say why. The trails will show it.")
-    return because
 
 
 def _remedy(message: str) -> str:

@@ -18,7 +18,7 @@ from callkeeper.calls.store.breakers import retry_service
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
-from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, operator_of
+from callkeeper.desk.board.form_handlers import FormRefused, form_route, operator_of
 from callkeeper.desk.board.renderer import Renderers
 
 LENGTHS: Final = {
@@ -39,21 +39,20 @@ _CHANGED: Final = "Nothing was changed: this incident is over, or somebody else 
 class IncidentsPage:
     """Serves the page of incidents and its forms."""
 
-    def __init__(self, redis: "Redis", keys: Keys, forms: FormHandlers, renderers: Renderers) -> None:
+    def __init__(self, redis: "Redis", keys: Keys, renderers: Renderers) -> None:
         self._redis = redis
         self._keys = keys
         self._signals = SignalReader(redis, keys)
         self._acknowledging = Acknowledging(redis, keys)
-        self._forms = forms
         self._renderers = renderers
         self._base = f"{renderers.base}/incidents"
 
     def routes(self) -> list[Route]:
         return [
             Route(self._base, self.show),
-            self._forms.route(f"{self._base}/acknowledge", self._acknowledge, self.show, *_NAMED, "lasts", "note"),
-            self._forms.route(f"{self._base}/end", self._end, self.show, *_NAMED),
-            self._forms.route(f"{self._base}/retry", self._retry, self.show),
+            form_route(f"{self._base}/acknowledge", self._acknowledge, self.show, *_NAMED, "lasts", "note"),
+            form_route(f"{self._base}/end", self._end, self.show, *_NAMED),
+            form_route(f"{self._base}/retry", self._retry, self.show),
         ]
 
     async def show(

@@ -17,7 +17,7 @@ from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Rep
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
-from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
+from callkeeper.desk.board.form_handlers import FormRefused, form_route
 from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import address_of
 
@@ -46,18 +46,9 @@ class _Row:
 class OutcomesPage:
     """Answers one request each."""
 
-    def __init__(
-        self,
-        redis: "Redis",
-        queries: Queries,
-        forms: FormHandlers,
-        renderers: Renderers,
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, redis: "Redis", queries: Queries, renderers: Renderers, *, now: Callable[[], datetime]) -> None:
         outbox = queries.keys.outbox
         self._queries = queries
-        self._forms = forms
         self._renderers = renderers
         self._now = now
         self._log = DeliveryLog(redis, outbox)
@@ -67,9 +58,9 @@ class OutcomesPage:
     def routes(self) -> list[Route]:
         return [
             Route(self._address, self.show),
-            self._forms.route(f"{self._address}/test", self._test, self.show),
-            self._forms.route(f"{self._address}/replay", self._replay, self.show, "id"),
-            self._forms.route(f"{self._address}/replay-failed", self._replay_failed, self.show, "since"),
+            form_route(f"{self._address}/test", self._test, self.show),
+            form_route(f"{self._address}/replay", self._replay, self.show, "id"),
+            form_route(f"{self._address}/replay-failed", self._replay_failed, self.show, "since"),
         ]
 
     async def _refuse_if_nobody_posts(self) -> None:
