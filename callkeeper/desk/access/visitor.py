@@ -137,6 +137,14 @@ def with_note(scope: Scope, note: AuditNote) -> Scope:
     return {**scope, _NOTE: note}
 
 
+def may_see(request: Mapping[str, Any], institution_key: str) -> bool:
+    """Tell whether the visitor may see an institution that a request names; if not, the audit entry says so."""
+    is_theirs = visitor_of(request).person.may_see(institution_key)
+    if not is_theirs:
+        note_of(request).deny(institution_key)
+    return is_theirs
+
+
 def origin_of(request: HTTPConnection) -> str:
     """Return the address that a request came from, as our outermost router saw it; empty if there is none."""
     return request.client.host if request.client is not None else ""

@@ -26,7 +26,7 @@ from callkeeper.calls.store.audit_log import AuditLog
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.queries import Known, Queries
 from callkeeper.desk.access.rights import Person, Role
-from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
+from callkeeper.desk.access.visitor import may_see, note_of, place_of, visitor_of
 from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.audit_page import AuditPage
 from callkeeper.desk.board.board_context import BoardContextReader, HourReader
@@ -276,9 +276,7 @@ class Board:
         """Stream what is new on the board, on the page of an institution, or on the page of a call."""
         key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
         visitor = visitor_of(request)
-        if key is not None and not visitor.person.may_see(key):
-            note_of(request).deny(key)
-        if key is not None and not (is_institution_key(key) and visitor.person.may_see(key)):
+        if key is not None and not (may_see(request, key) and is_institution_key(key)):
             raise HTTPException(404)
         if voice_id is None:
             is_known = key is not None and key in (await self._queries.institutions()).names
@@ -345,10 +343,7 @@ class Board:
 def _institution(request: Request) -> str:
     """Return the institution of an address, if the visitor may see it."""
     key: str = request.path_params["institution"]
-    may_see = visitor_of(request).person.may_see(key)
-    if not may_see:
-        note_of(request).deny(key)
-    if not (is_institution_key(key) and may_see):
+    if not (may_see(request, key) and is_institution_key(key)):
         raise HTTPException(404)
     return key
 

@@ -16,7 +16,7 @@ from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Replays, latest_of_each, place_of
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.rights import Person, Role
-from callkeeper.desk.access.visitor import note_of, visitor_of
+from callkeeper.desk.access.visitor import may_see, note_of, visitor_of
 from callkeeper.desk.board.form_handlers import FormRefused, form_route
 from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import address_of
@@ -76,10 +76,7 @@ class OutcomesPage:
         await self._refuse_if_nobody_posts()
         name = form.get("id", "")
         place = place_of(name)
-        may_see = visitor_of(request).person.may_see
-        if place is not None and not may_see(place[0].institution_key):
-            note_of(request).deny(place[0].institution_key)
-        if place is None or not may_see(place[0].institution_key) or await self._queries.load(place[0]) is None:
+        if place is None or not may_see(request, place[0].institution_key) or not await self._queries.load(place[0]):
             raise FormRefused(404, "This message is not known any more: its call is no longer kept.")
         note_of(request).complete(institution=place[0].institution_key, voice_id=place[0].voice_id)
         before = await self._log.read(1, message_id=name)

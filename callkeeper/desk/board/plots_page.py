@@ -15,7 +15,7 @@ from starlette.routing import Route
 from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourlySums, Hours, Slot, Sums
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.queries import Queries
-from callkeeper.desk.access.visitor import note_of, visitor_of
+from callkeeper.desk.access.visitor import may_see, visitor_of
 from callkeeper.desk.archived_calls import ArchivedCalls, archived_days
 from callkeeper.desk.board.hour import GAP
 from callkeeper.desk.board.plotting import (
@@ -143,10 +143,8 @@ class PlotsPage:
         person, now = visitor_of(request).person, self._now()
         key = request.query_params.get("institution", EVERYWHERE)
         known = await self._queries.institutions()
-        if key and not person.may_see(key):
-            note_of(request).deny(key)
         is_missing = known.is_list_stored and known.problem(key) is not None
-        if key and (is_missing or not (is_institution_key(key) and person.may_see(key))):
+        if key and (not may_see(request, key) or is_missing or not is_institution_key(key)):
             raise HTTPException(404)
         asked_span = request.query_params.get("span", "")
         name = asked_span if asked_span in self._spans else "day"
