@@ -62,6 +62,23 @@ def refuse_other_calls(token: DeskToken, query: Mapping[str, str]) -> None:
         raise forbidden("this token does not search, and sees no list of settled calls")
 
 
+async def refuse_unknown(lookup: Lookup, token: DeskToken, key: str, field: str, problem: str) -> None:
+    """Refuse an institution that is not this token's or, once the list is stored, does not exist, in the same words.
+
+    So the answer does not reveal others' institutions.
+
+    Raises:
+        Problem: It is such a one; the problem is that of the field.
+    """
+    if token.may_see(key) and await lookup.is_listed(key):
+        return
+    known = (await lookup.institutions()).visible(token.may_see)
+    if token.may_see(key) and (key in known.names or not known.is_list_stored):
+        return
+    near = known.nearest(key)
+    raise invalid(field, problem + (f"; did you mean {near}?" if near else ""))
+
+
 class Minting:
     """Mints tokens for pages of agents."""
 
@@ -82,7 +99,7 @@ class Minting:
         body = await read_body(request, AgentTokenBody)
         wanted = frozenset(body.institutions)
         for key in sorted(wanted):
-            await self._refuse_unknown(key, token)
+            await refuse_unknown(self._lookup, token, key, "institutions", "names none of this token's")
         if not token.covers(body.operator, wanted):
             note_of(request).deny(institution=place_of(wanted), detail="token of another operator")
             raise forbidden("operator: this token may not speak for them")
@@ -92,13 +109,3 @@ class Minting:
         note_of(request).operator = body.operator
         note_of(request).complete(institution=place_of(wanted), detail="minted for an agent")
         return AgentTokenView(value, body.operator, tuple(sorted(wanted)), body.valid_s)
-
-    async def _refuse_unknown(self, key: str, token: DeskToken) -> None:
-        """Refuse an institution that is not this token's or, once the list is stored, does not exist, in the same words."""
-        if token.may_see(key) and await self._lookup.is_listed(key):
-            return
-        known = (await self._lookup.institutions()).visible(token.may_see)
-        if token.may_see(key) and (key in known.names or not known.is_list_stored):
-            return
-        near = known.nearest(key)
-        raise invalid("institutions", "names none of this token's" + (f"; did you mean {near}?" if near else ""))

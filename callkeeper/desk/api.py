@@ -30,7 +30,7 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, origin_of, place_of, with_note
-from callkeeper.desk.agent_pages import Minting, refuse_other_calls, script
+from callkeeper.desk.agent_pages import Minting, refuse_other_calls, refuse_unknown, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.bodies import BODIES, LONGEST_NAME, meant, read_body, refuse_fields
 from callkeeper.desk.call_list import PHASES, CallList, DeskListing
@@ -254,8 +254,6 @@ class DeskApi:
         where = await self._named(token, institution) or place_of(token.institutions)
         note_of(request).complete(detail="stream", institution=where)
         note_of(request).filters = {name: query[name] for name in ("phone", "id") if name in query}
-        if institution is not None and not token.may_see(institution):
-            note_of(request).deny(institution)
         return await self._stream.respond(request, token)
 
     async def ticket(self, request: Request) -> Response:
@@ -302,18 +300,11 @@ class DeskApi:
         return (institution or "") if is_known else ""
 
     async def _check_institution(self, request: Request, token: DeskToken, institution: str | None) -> None:
-        """Refuse a filter by an institution that does not exist, once the list of institutions is stored.
-
-        An institution that is not this token's is refused in the same words, so that the answer does not reveal it.
-        """
-        if institution is None or (token.may_see(institution) and await self._lookup.is_listed(institution)):
+        if institution is None:
             return
         if not token.may_see(institution):
             note_of(request).deny(institution)
-        known = (await self._lookup.institutions()).visible(token.may_see)
-        if known.is_list_stored and institution not in known.names:
-            near = known.nearest(institution)
-            raise invalid("institution", "is none of this token's" + (f"; did you mean {near}?" if near else ""))
+        await refuse_unknown(self._lookup, token, institution, "institution", "is none of this token's")
 
     def _turned_away(self, request: Request, reason: str) -> Problem:
         """Return the answer to a wrong or missing token. A valid token is recognised before this, and is never limited."""

@@ -146,14 +146,11 @@ class Stream:
         """Begin the stream of what a token may see.
 
         Raises:
-            Problem: The place to resume from, or the institution, cannot be, or the token has too many streams.
+            Problem: The place to resume from cannot be, or the token has too many streams.
         """
         after = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
         if after is not None and not is_position(after):
             raise invalid("Last-Event-ID", "must be the id of an event")
-        institution = request.query_params.get("institution")
-        if institution is not None and not token.may_see(institution):
-            raise invalid("institution", "is none of this token's")
         wanted = _Wanted(token, request.query_params, self._country)
         events = self._access.while_admitted(
             self._events(wanted, after), partial(self._tokens.is_good, token), until=token.expires_at

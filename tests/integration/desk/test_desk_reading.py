@@ -189,6 +189,14 @@ async def test_desk_refuses_to_filter_by_an_institution_that_does_not_exist(desk
     assert {answer.json()["detail"] for answer in answers} == {"institution: is none of this token's"}
 
 
+async def test_desk_refuses_an_institution_that_is_not_the_tokens_before_any_list_is_stored(desk: DeskRig) -> None:
+    """That it is not the token's is known on a new installation, too: it is refused there in the same words."""
+    async with desk.client("ivr") as http:
+        answers = [await http.get(path, params={"institution": KEY}) for path in ("/calls", "/stream")]
+    told = [(answer.status_code, answer.json()["detail"]) for answer in answers]
+    assert told == [(400, "institution: is none of this token's")] * 2
+
+
 async def test_desk_tells_the_story_in_words(desk: DeskRig) -> None:
     """A call is shown with everything that happened to it, and nothing of a caller that is kept nowhere."""
     call = await desk.begin_call(Happening(Kind.GREEN, 10), END, run_s=80, is_pushed=False)
