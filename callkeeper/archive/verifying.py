@@ -127,7 +127,10 @@ def verify(
             if key in rows:
                 found.fault(key, 0, "is twice in the list of chains")
             elif institution_key in {None, key}:
-                _verify_chain(connection, row, found, known, audited, progress)
+                try:
+                    _Chain(connection, _parsed(row, _ChainRow), found, known, audited, progress).verify()
+                except UNREADABLE as error:
+                    found.fault(key, 0, f"the chain cannot be read further: {type(error).__name__}")
             rows.setdefault(key, row)
         logged_keys = {key for key, _ in known.logged}
         for key in sorted(logged_keys | audited.chains):
@@ -137,21 +140,6 @@ def verify(
         if institution_key is None:
             _orphans(connection, found, set(rows))
     return found
-
-
-def _verify_chain(
-    connection: Connection,
-    row: Row[Any],
-    found: Verification,
-    known: Evidence,
-    audited: ChangingCommands,
-    progress: Callable[[int], object],
-) -> None:
-    try:
-        chain = _parsed(row, _ChainRow)
-        _Chain(connection, chain, found, known, audited, progress).verify()
-    except UNREADABLE as error:
-        found.fault(str(row.institution_key), 0, f"the chain cannot be read further: {type(error).__name__}")
 
 
 def _orphans(connection: Connection, found: Verification, keys: set[str]) -> None:
