@@ -13,54 +13,51 @@ def changes(old: RuleBook, new: RuleBook) -> list[str]:
 
 
 def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
-    kept = (
-        ("[checks] at", _times(old), _times(new)),
-        ("[checks] reserve", str(old.schedule.reserve), str(new.schedule.reserve)),
-        ("[checks] unassigned", str(old.checks_unassigned), str(new.checks_unassigned)),
-        ("[reads] undecided_s", f"{old.reads_undecided_s:g}", f"{new.reads_undecided_s:g}"),
-        ("[reads] decided_s", f"{old.reads_decided_s:g}", f"{new.reads_decided_s:g}"),
-        ("[assign] automatic", str(old.assign.automatic).lower(), str(new.assign.automatic).lower()),
-        ("[assign] institutions", _or_all(old.assign.institutions), _or_all(new.assign.institutions)),
-        ("[assign] person_types", _or_all(old.assign.person_types), _or_all(new.assign.person_types)),
-        ("[[limit]] requests_per_s", _limits(old), _limits(new)),
-        ("[history] days", str(old.history_days), str(new.history_days)),
-        ("[[zone]]", _zones(old), _zones(new)),
-        ("[consent] require_opt_in", str(old.require_opt_in).lower(), str(new.require_opt_in).lower()),
-    )
-    yield from (f"{key}: {before} -> {after}" for key, before, after in kept if before != after)
-    lists = (
-        ("[policies] green", frozenset(old.policies.green), frozenset(new.policies.green)),
-        ("[policies] red", frozenset(old.policies.red), frozenset(new.policies.red)),
-        ("[policies] neutral", frozenset(old.policies.neutral), frozenset(new.policies.neutral)),
-        ("[reject] on_red_alone", old.red_alone, new.red_alone),
-        ("[enroll] against_mismatch", old.against_mismatch, new.against_mismatch),
-    )
-    for key, had, has in lists:
-        if had != has:
-            yield f"{key}: {_listed(had, has)}"
-    for kind, before, after in (
-        ("persons", old.lists.persons, new.lists.persons),
-        ("numbers", old.lists.numbers, new.lists.numbers),
-    ):
-        for name in sorted(before.keys() & after.keys()):
-            if before[name] != after[name]:
-                yield f"[lists] {name}: other {kind}"
+    before = _values(old)
+    yield from (f"{key}: {before[key]} -> {value}" for key, value in _values(new).items() if value != before[key])
+    had = _sets(old)
+    yield from (f"{key}: {_listed(had[key], has)}" for key, has in _sets(new).items() if has != had[key])
+    for name in sorted(old.lists.persons.keys() & new.lists.persons.keys()):
+        if old.lists.persons[name] != new.lists.persons[name]:
+            yield f"[lists] {name}: other persons"
+    for name in sorted(old.lists.numbers.keys() & new.lists.numbers.keys()):
+        if old.lists.numbers[name] != new.lists.numbers[name]:
+            yield f"[lists] {name}: other numbers"
+
+
+def _values(book: RuleBook) -> dict[str, str]:
+    return {
+        "[checks] at": ", ".join(f"{at:g}" for at in book.schedule.at_s),
+        "[checks] reserve": str(book.schedule.reserve),
+        "[checks] unassigned": str(book.checks_unassigned),
+        "[reads] undecided_s": f"{book.reads_undecided_s:g}",
+        "[reads] decided_s": f"{book.reads_decided_s:g}",
+        "[assign] automatic": str(book.assign.automatic).lower(),
+        "[assign] institutions": _or_all(book.assign.institutions),
+        "[assign] person_types": _or_all(book.assign.person_types),
+        "[[limit]] requests_per_s": ", ".join(f"{key} {per_s:g}" for key, per_s in book.limits) or "none",
+        "[history] days": str(book.history_days),
+        "[[zone]]": _zones(book),
+        "[consent] require_opt_in": str(book.require_opt_in).lower(),
+    }
+
+
+def _sets(book: RuleBook) -> dict[str, frozenset[str]]:
+    return {
+        "[policies] green": frozenset(book.policies.green),
+        "[policies] red": frozenset(book.policies.red),
+        "[policies] neutral": frozenset(book.policies.neutral),
+        "[reject] on_red_alone": book.red_alone,
+        "[enroll] against_mismatch": book.against_mismatch,
+    }
 
 
 def _or_all(names: frozenset[str] | None) -> str:
     return "all" if names is None else ", ".join(sorted(names))
 
 
-def _limits(book: RuleBook) -> str:
-    return ", ".join(f"{key} {per_s:g}" for key, per_s in book.limits) or "none"
-
-
 def _zones(book: RuleBook) -> str:
     return ", ".join(f"{zone.key}{f' for {key}' if key else ''}" for key, zone in sorted(book.zones.items())) or "none"
-
-
-def _times(book: RuleBook) -> str:
-    return ", ".join(f"{at:g}" for at in book.schedule.at_s)
 
 
 def _listed(had: frozenset[str], has: frozenset[str]) -> str:
