@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -162,28 +162,23 @@ class FigureWriter:
             "hits": keys.rule_hits(""),
             "hits_kept_s": HITS_KEPT_S,
         }
-        counts = [part for pair in batch.increments.items() for part in pair]
-        rows = [part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)]
-        words = [part for name, last in batch.words.items() for part in (f"={name}", last)]
-        by_institution: dict[str, Counter[int]] = {EVERYWHERE: Counter()} if batch.sums else {}
-        for (key, slot), n in batch.sums.items():
-            for place in (key, EVERYWHERE):
-                by_institution.setdefault(place, Counter())[slot] += n
-        sums = [
-            part
-            for key, slots in by_institution.items()
-            for part in (f"#{institution_part(key)}", " ".join(f"{slot} {n}" for slot, n in slots.items()))
-        ]
-        hits = [
-            part
-            for name, n in batch.increments.items()
-            if name.startswith(f"{figure.DECISIONS.name}|")
-            for part in (f"~{name}", n)
-        ]
-        seen = [
-            part for sighting, (n, shape) in batch.seen.items() for part in (f"*{'|'.join(sighting)}", f"{n}|{shape}")
-        ]
-        return self._script.arguments(now_ms, given, [*counts, *rows, *words, *sums, *hits, *seen])
+        return self._script.arguments(now_ms, given, [part for pair in _pairs(batch) for part in pair])
+
+
+def _pairs(batch: Batch) -> Iterator[tuple[str, Arg]]:
+    """Return a batch as the script reads it: the first letter of a name says what is counted."""
+    yield from batch.increments.items()
+    yield from ((("-" if n is None else "+") + row, n or 0) for row, n in batch.rows.items())
+    yield from ((f"={name}", last) for name, last in batch.words.items())
+    by_institution: dict[str, Counter[int]] = {EVERYWHERE: Counter()} if batch.sums else {}
+    for (key, slot), n in batch.sums.items():
+        for place in (key, EVERYWHERE):
+            by_institution.setdefault(place, Counter())[slot] += n
+    for key, slots in by_institution.items():
+        yield f"#{institution_part(key)}", " ".join(f"{slot} {n}" for slot, n in slots.items())
+    decided = f"{figure.DECISIONS.name}|"
+    yield from ((f"~{name}", n) for name, n in batch.increments.items() if name.startswith(decided))
+    yield from ((f"*{'|'.join(sighting)}", f"{n}|{shape}") for sighting, (n, shape) in batch.seen.items())
 
 
 def memory_of(process: int | Literal["self"] = "self") -> int:
