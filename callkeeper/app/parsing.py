@@ -19,7 +19,6 @@ from callkeeper.calls.schedule.plan import schedule_faults
 from callkeeper.desk.access.configured_logins import Grant
 from callkeeper.desk.access.rights import Role, operator_in
 from callkeeper.service.endpoints import is_institution_key
-from callkeeper.service.proxy import Proxy
 from callkeeper.service.secret import Secret
 
 T = TypeVar("T")
@@ -181,11 +180,6 @@ def authorities(text: str) -> Path:
         problem = "holds no certificate in PEM format" if isinstance(error, ssl.SSLError) else "cannot be read"
     ensure(not problem, problem)
     return path
-
-
-def proxy(text: str) -> Proxy:
-    """Read the address of an outgoing proxy."""
-    return Proxy.of(text)
 
 
 def rules_file(text: str) -> Path:

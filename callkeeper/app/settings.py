@@ -91,7 +91,7 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     """Base address of the voice-verification service, without /external."""
     ca_file: Path | None = optional("CALLKEEPER_SERVICE_CA", parsing.authorities, "/etc/ssl/service-ca.pem")
     """Certificates of the authorities trusted for the service, a PEM file. Default: the usual public ones."""
-    proxy: Proxy | None = optional("CALLKEEPER_SERVICE_PROXY", parsing.proxy, _PROXY, secret=True)
+    proxy: Proxy | None = optional("CALLKEEPER_SERVICE_PROXY", Proxy.of, _PROXY, secret=True)
     """The outgoing proxy to the service. Default: none, whatever HTTPS_PROXY says."""
     access_token: Secret = required("CALLKEEPER_ACCESS_TOKEN", credentials.issued_header, _ISSUED, secret=True)
     """The access token issued at onboarding; sent only when logging in."""
@@ -250,7 +250,7 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """The scopes requested from the identity provider; begins with openid. Default openid profile."""
     ca: Path | None = optional("CALLKEEPER_OIDC_CA", parsing.existing_file, "/etc/ssl/login-ca.pem")
     """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
-    proxy: Proxy | None = optional("CALLKEEPER_OIDC_PROXY", parsing.proxy, _PROXY, secret=True)
+    proxy: Proxy | None = optional("CALLKEEPER_OIDC_PROXY", Proxy.of, _PROXY, secret=True)
     """The outgoing proxy to the identity provider. Default: none, whatever HTTPS_PROXY says."""
 
     def config(self, public_url: str) -> OidcConfig:
@@ -333,7 +333,7 @@ class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
     """yes: outcomes may be posted to this machine or a private network. Default no. A proxy decides itself."""
     ca_file: Path | None = optional("CALLKEEPER_OUTCOME_CA", parsing.authorities, "/etc/ssl/outcome-ca.pem")
     """Certificates of the authorities trusted for the receiver of outcomes, a PEM file. Default: the system's."""
-    proxy: Proxy | None = optional("CALLKEEPER_OUTCOME_PROXY", parsing.proxy, _PROXY, secret=True)
+    proxy: Proxy | None = optional("CALLKEEPER_OUTCOME_PROXY", Proxy.of, _PROXY, secret=True)
     """The outgoing proxy to the receiver of outcomes. Default: none, whatever HTTPS_PROXY says."""
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
