@@ -24,6 +24,11 @@ ARCHIVE_REMEDY: Final = f"check {_URL} and the server; only the owner of the tab
 NO_ARCHIVE: Final = f"there is no archive: {_URL} is not set"
 
 
+def is_archive_set() -> bool:
+    """Tell whether the environment names an archive."""
+    return bool(os.environ.get(_URL, "").strip())
+
+
 def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
     """Return the calls of the archive, or None without an archive. It does not connect yet."""
     if settings is None:
@@ -41,8 +46,7 @@ def archive_of_environment() -> Iterator[ArchivedCalls | None]:
     Raises:
         SettingsWrong: Its settings are wrong.
     """
-    is_set = os.environ.get(_URL, "").strip()
-    archive = archived_calls(ArchiveSettings.load(os.environ)) if is_set else None
+    archive = archived_calls(ArchiveSettings.load(os.environ)) if is_archive_set() else None
     try:
         yield archive
     finally:

@@ -134,22 +134,6 @@ def refuse_unknown_institutions(institutions: Iterable[str]) -> None:
         raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
 
 
-def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
-    """Enqueue one job for each institution that lists its queue; return the ids of the jobs.
-
-    Raises:
-        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
-        Failed: Redis does not answer.
-    """
-    from callkeeper.calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
-
-    def enqueue(redis: "BlockingRedis", keys: Keys) -> list[str]:
-        waker = Waker(redis, keys=keys)
-        return [waker.reconcile(key) for key in institution_keys]
-
-    return query_jobs(enqueue)
-
-
 class Span(click.ParamType[timedelta]):
     """A length of time on the command line: ``30m``, ``24h``, ``7d``."""
 

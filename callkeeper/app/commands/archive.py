@@ -10,7 +10,7 @@ from typing import BinaryIO, TextIO
 
 import click
 
-from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, progress, recorded_calls
+from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, is_archive_set, progress, recorded_calls
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.redis_query import Span, query_redis, record_command, record_or_warn
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
@@ -79,7 +79,7 @@ def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
         Misused: There is none.
         Failed: It cannot be used.
     """
-    if not os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
+    if not is_archive_set():
         raise Misused(NO_ARCHIVE)
     settings = WorkerArchiveSettings.load(os.environ)
     try:
@@ -182,7 +182,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
     columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
     count = 0
     with recorded_calls(None, since, institution=institution) as calls:
-        _note_export(institution or "")
+        _note_export(institution)
         text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
         writer = SpreadsheetWriter(text)
         if as_csv:
@@ -194,7 +194,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
             else:
                 output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
         text.detach()
-    _note_export(institution or "", results=count)
+    _note_export(institution, results=count)
 
 
 @archive.command()
@@ -319,10 +319,10 @@ def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
     keeper.written.clear()
 
 
-def _note_export(institution: str, results: int | None = None) -> None:
+def _note_export(institution: str | None, results: int | None = None) -> None:
     """Record in the audit log that an export begins, or how many calls it held."""
     detail = "archive" if results is None else "archive, done"
-    record_command(AuditEvent.EXPORTED, results, detail=detail, institution=institution)
+    record_command(AuditEvent.EXPORTED, results, detail=detail, institution=institution or "")
 
 
 @contextmanager

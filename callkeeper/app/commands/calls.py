@@ -1,7 +1,6 @@
 """``callkeeper calls``: live calls, the story of one call, and resolving effects with an unknown outcome."""
 
 import asyncio
-import os
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
@@ -13,9 +12,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from callkeeper.app.archive_reader import archive_of_environment
+from callkeeper.app.archive_reader import archive_of_environment, is_archive_set
 from callkeeper.app.commands.call_lists import EVERYTHING, find, json_of, list_calls
-from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, query_redis, record_command
+from callkeeper.app.redis_query import Span, note_command, query_jobs, query_redis, record_command
 from callkeeper.app.terminal import (
     CommandGroup,
     Failed,
@@ -104,13 +103,15 @@ def reconcile(institution: str | None) -> None:
     Workers list every queue every few seconds anyway. Use this after the service's operator has repaired something.
     Exits with 2 if there is no such institution.
     """
+    from callkeeper.calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
+
     known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
     if institution is not None and (problem := known.problem(institution)):
         raise Misused(f"Nothing was enqueued: {problem}")
     wanted = sorted(known.names) if institution is None else [institution]
     if not wanted:
         raise click.ClickException("callkeeper knows no institution yet; start a worker first")
-    job_ids = enqueue_reconcile(wanted)
+    job_ids = query_jobs(lambda redis, keys: [Waker(redis, keys=keys).reconcile(key) for key in wanted])
     where = institution or EVERYWHERE
     record_command(AuditEvent.LISTED_QUEUE, detail="reconcile", institution=where)
     for key, job_id in zip(wanted, job_ids, strict=True):
@@ -162,7 +163,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
     """
     whose = person_of(institution, person, phone)
-    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip() or query_redis(_is_archived):
+    if is_archive_set() or query_redis(_is_archived):
         raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
     if problem := problem_of(institution):
         raise Misused(f"Nothing was erased: {problem}")
