@@ -21,7 +21,7 @@ from callkeeper.app.archive_reader import archived_calls
 from callkeeper.app.connection_limit import ReservedConnections, room_for_others
 from callkeeper.app.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.app.middleware import Forwarded, PlainPath
-from callkeeper.app.pages import Pages, hiding_key, pages
+from callkeeper.app.pages import hiding_key, pages
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.process_activity import Doing
@@ -71,11 +71,12 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     routes: list[BaseRoute] = [Route("/push", push, methods=["POST"]), *health_routes(redis, store.keys)]
     auditor = Auditor(AuditLog(redis, keys=store.keys), key=hiding_key(settings, "audit log"))
     desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
-    people = pages(settings, redis, jobs, desk, auditor, log) if desk is not None else Pages([], None)
-    routes += people.routes
+    board = None
     if desk is not None:
-        writer.doing = lambda: Doing(streams=desk.streams.count + (people.board.open_streams if people.board else 0))
-    if desk is not None:
+        people = pages(settings, redis, jobs, desk, auditor, log)
+        board = people.board
+        routes += people.routes
+        writer.doing = lambda: Doing(streams=desk.streams.count + (board.open_streams if board else 0))
         mount = Mount("/desk", desk.app)
         # An address with a line break goes to the desk, which answers with its own error format.
         mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
@@ -115,8 +116,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
 
     def leave() -> None:
         """End all streams, so that the process can end."""
-        if people.board is not None:
-            people.board.frames.close()
+        if board is not None:
+            board.frames.close()
         if desk is not None:
             desk.leave()
 
