@@ -235,7 +235,7 @@ class ArchiveChange:
     words: str
 
 
-def changes_of(database: Database, institution_key: str | None = None) -> list[ArchiveChange]:
+def changes_of(database: Database, institution_key: str | None) -> list[ArchiveChange]:
     """Return what was erased, held, released and retired, oldest first."""
     asked = select(lines.c.at_ms, lines.c.institution_key, lines.c.kind, lines.c.body).order_by(lines.c.at_ms)
     asked = asked.where(lines.c.kind.in_((ERASED, HELD, RELEASED, RETIRED)), lines.c.body.is_not(None))

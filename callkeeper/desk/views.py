@@ -245,7 +245,7 @@ def _call_view(call: Call, policies: Policies) -> CallView:
     )
 
 
-def story_view(call: Call, trail: Sequence[Entry], policies: Policies, *, sees_people: bool = True) -> StoryView:
+def story_view(call: Call, trail: Sequence[Entry], policies: Policies, *, sees_people: bool) -> StoryView:
     """Return a call and its story as the desk shows them. Viewers get no story, because it quotes people."""
     story = story_of(recorded(call, trail), statuses_of(call, trail))
     if not sees_people:

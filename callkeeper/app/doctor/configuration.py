@@ -28,7 +28,7 @@ class Loaded(NamedTuple):
     faults: Sequence[SettingsFault]
 
 
-def load_settings(environ: Mapping[str, str], only: ProcessKind | None = None) -> Loaded:
+def load_settings(environ: Mapping[str, str], only: ProcessKind | None) -> Loaded:
     """Read the settings of web and worker, or of ``only`` one of them."""
     faults: dict[SettingsFault, None] = {}
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import parse_field
-from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.keys import Keys
 
 DAYS: Final = (1, 7, 28)
 """Over how many days hits are shown, the current one included."""
@@ -52,7 +52,7 @@ def hits_of(days: Sequence[Mapping[bytes, bytes]]) -> AllHits:
     return found
 
 
-async def read_hits(redis: "Redis", now: datetime, *, keys: Keys = KEYS) -> AllHits:
+async def read_hits(redis: "Redis", now: datetime, *, keys: Keys) -> AllHits:
     """Read the hits of all rules."""
     today = int(now.timestamp() // 86400)
     client: Any = redis  # its stubs cannot know that answers are bytes here

@@ -378,13 +378,13 @@ def bars(counts: Sequence[int]) -> list[Bar]:
     return found
 
 
-def line(values: Sequence[float], *, width: float = 120, height: float = 28) -> str:
-    """Return the path of a course: the newest value at the right, 0 at the bottom, gaps drawn as 0."""
+def line(values: Sequence[float]) -> str:
+    """Return the path of a course, 120 by 28: the newest value at the right, 0 at the bottom, gaps drawn as 0."""
     if not values:
         return ""
     top = max(*values, 1e-9)
-    step = width / max(len(values) - 1, 1)
-    points = [f"{n * step:.1f} {height - 1 - (height - 3) * value / top:.1f}" for n, value in enumerate(values)]
+    step = 120 / max(len(values) - 1, 1)
+    points = [f"{n * step:.1f} {27 - 25 * value / top:.1f}" for n, value in enumerate(values)]
     return "M" + "L".join(points)
 
 

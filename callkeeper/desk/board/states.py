@@ -244,7 +244,7 @@ def state_words(call: Call, book: RuleBook) -> str:
     return f"{STATE_STYLES[name].word} {name} {call.life.reason or ''} {call.life.phase} {status or ''}"
 
 
-def state_names(call: Call, book: RuleBook, *, is_marked: bool = False) -> frozenset[str]:
+def state_names(call: Call, book: RuleBook, *, is_marked: bool) -> frozenset[str]:
     """Return the names by which lists can be filtered that a call has. ``is_marked``: workers want a person to look."""
     state = state_of(call, book)
     needs_person = {NEEDS_PERSON} if is_marked or state.for_person else set()
