@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
+from callkeeper.calls.outcome_messages import MEANINGS, example_of, schema_name
 from callkeeper.calls.outcome_messages import schemas as outcome_schemas
 from callkeeper.calls.record import Reason
 from callkeeper.desk.board.states import StateName
 from callkeeper.desk.bodies import BODIES, AgentTokenBody, Body
-from callkeeper.desk.openapi_webhooks import webhooks
 from callkeeper.desk.problems import MEDIA_TYPE, ProblemView
 from callkeeper.desk.views import ActionView, AgentTokenView, GoneView, PageView, StoryView, TicketView
 
@@ -66,7 +66,7 @@ def _document() -> dict[str, Any]:
         },
         "security": [{"bearer": []}],
         "paths": paths,
-        "webhooks": webhooks(_REF),
+        "webhooks": {kind: {"post": _webhook(kind)} for kind in MEANINGS},
         "components": {
             "schemas": {name: _dedented(schema) for name, schema in (schemas | outcome_schemas(_REF)).items()},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
@@ -212,6 +212,38 @@ def _stream() -> dict[str, Any]:
     }
     operation["security"] = [{"bearer": []}, {}]
     return operation
+
+
+_WEBHOOK_HEADERS: Final = (
+    ("id", "The same each time this message is posted: handle it once."),
+    ("timestamp", "When this post was signed, in seconds since 1970. Refuse a post that is older than five minutes."),
+    ("signature", "`v1,` and the signature in base64; two, with a blank between, while a secret is rotated."),
+)
+_WEBHOOK_ANSWERS: Final = {
+    "2XX": {"description": "Accepted. Answer within five seconds; the body is not read."},
+    "410": {"description": "Like any other failure: after five in a row only one message is tried at a time."},
+    "429": {"description": "Nothing is posted until `Retry-After` is over, for an hour at most."},
+    "default": {"description": "Not accepted: posted again, for a day. Redirects are not followed."},
+}
+
+
+def _webhook(kind: str) -> dict[str, Any]:
+    """Return the webhook of one type of outcome message."""
+    schema = {"$ref": _REF.format(name=schema_name(kind))}
+    return {
+        "operationId": f"on_{kind.replace('.', '_')}",
+        "summary": MEANINGS[kind],
+        "security": [],
+        "parameters": [
+            {"name": f"webhook-{name}", "in": "header", "required": True, "description": meaning, "schema": _TEXT}
+            for name, meaning in _WEBHOOK_HEADERS
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schema, "example": example_of(kind)}},
+        },
+        "responses": _WEBHOOK_ANSWERS,
+    }
 
 
 if __name__ == "__main__":
