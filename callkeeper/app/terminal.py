@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from io import TextIOWrapper
 from textwrap import fill
 from types import TracebackType
@@ -120,13 +121,13 @@ def say_table(
 ) -> None:
     """Print a table without lines; if it has no rows, say so on standard error. Long cells are folded, not cut.
 
-    Empty cells and zeros are blank. The columns named in ``whole`` are not folded.
+    Empty cells and zeros are blank, instants are printed to the second. The columns named in ``whole`` are not folded.
     """
     lines = Table(box=None, padding=(0, 1, 0, 0))
     for name in columns:
         lines.add_column(name, overflow="fold", no_wrap=name in whole)
     for row in rows:
-        lines.add_row(*(str(cell or "") for cell in row))
+        lines.add_row(*(f"{cell:%Y-%m-%d %H:%M:%S}" if isinstance(cell, datetime) else str(cell or "") for cell in row))
     terminal_console(width_if_piped=width_if_piped).print(lines)
     if not lines.row_count:
         say("none", err=True)

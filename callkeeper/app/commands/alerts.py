@@ -36,10 +36,9 @@ def list_alerts() -> None:
     say_table(columns, map(_row, query_redis(_load)), width_if_piped=140)
 
 
-def _row(open_alert: OpenAlert) -> tuple[str, ...]:
+def _row(open_alert: OpenAlert) -> tuple[object, ...]:
     alert, sent_at = open_alert.alert, max(sent.at for sent in open_alert.told.values())
-    since = f"{open_alert.began_at:%Y-%m-%d %H:%M:%S}"
-    return since, alert.weight, alert.title, alert.institution_key, f"{sent_at:%Y-%m-%d %H:%M:%S}"
+    return open_alert.began_at, alert.weight, alert.title, alert.institution_key, sent_at
 
 
 async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:

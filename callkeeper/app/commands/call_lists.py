@@ -209,12 +209,11 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
         say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole=("voice id",))
 
 
-def _cells(call: Call, book: RuleBook) -> list[str]:
-    began = call.life.began_at
+def _cells(call: Call, book: RuleBook) -> list[object]:
     candidates = len(call.seen.candidates)
     effects = [f"{kind} {call.effect(kind).state}" for kind in EffectKind if call.effect(kind).state != "none"]
     return [
-        f"{began:%Y-%m-%d %H:%M:%S}" if began else "",
+        call.life.began_at,
         call.institution_key,
         call.voice_id,
         (call.names.phone_number or "")[-4:],

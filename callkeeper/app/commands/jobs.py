@@ -50,9 +50,7 @@ def list_jobs(limit: int, *, as_json: bool) -> None:
     if as_json:
         say_json(*rows)
         return
-    cells = (
-        (row.id, row.state, f"{row.since:%Y-%m-%d %H:%M:%S}" if row.since else "", row.description) for row in rows
-    )
+    cells = ((row.id, row.state, row.since, row.description) for row in rows)
     say_table(("id", "state", "since (UTC)", "description"), cells, width_if_piped=160)
 
 

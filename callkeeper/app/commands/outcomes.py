@@ -40,14 +40,14 @@ def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> N
     say_table(columns, map(_cells, shown), width_if_piped=160, whole={*columns} - {"result"})
 
 
-def _cells(attempt: Attempt) -> list[str]:
+def _cells(attempt: Attempt) -> list[object]:
     return [
-        f"{attempt.at:%Y-%m-%d %H:%M:%S}",
+        attempt.at,
         attempt.id,
         "replay" if attempt.is_replay else str(attempt.n),
         attempt.result,
         f"{attempt.took_ms} ms",
-        f"{attempt.next_at:%Y-%m-%d %H:%M:%S}" if attempt.next_at else "",
+        attempt.next_at,
     ]
 
 

@@ -272,8 +272,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
 
 
 def _row(audited: Audited) -> tuple[object, ...]:
-    entry = audited.entry
-    at = f"{audited.at:%Y-%m-%d %H:%M:%S}"
+    at, entry = audited.at, audited.entry
     return (at, entry.event, entry.who, entry.operator, entry.institution, entry.voice_id, entry.words, entry.status)
 
 
