@@ -37,7 +37,7 @@ from callkeeper.archive.statements import (
     mentions_of,
     ranges_of,
 )
-from callkeeper.archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
+from callkeeper.archive.tables import chains, erased, holds, in_parts, is_same_line, is_whole, lines, people, terms
 from callkeeper.archive.writing import ChainEnd, Head, insert_once
 from callkeeper.calls.call_query import COMPARED, digits_of, same_number
 from callkeeper.calls.store.erasing import Holds
@@ -273,11 +273,10 @@ def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -
 
 def _with_lines(connection: Connection, key: str, voice_ids: Iterable[str]) -> list[str]:
     """Return those of some calls of which the chain has a line, in order."""
-    wanted = sorted(voice_ids)
     found: set[str] = set()
-    for start in range(0, len(wanted), 500):
-        some = lines.c.voice_id.in_(wanted[start : start + 500])
-        found.update(connection.execute(select(lines.c.voice_id).where(lines.c.institution_key == key, some)).scalars())
+    for some in in_parts(sorted(voice_ids)):
+        which = (lines.c.institution_key == key) & lines.c.voice_id.in_(some)
+        found.update(connection.execute(select(lines.c.voice_id).where(which)).scalars())
     return sorted(found)
 
 
@@ -354,7 +353,7 @@ def _under(connection: Connection, key: str, voice_ids: Sequence[str], of: Holds
     asked = select(lines.c.voice_id, lines.c.alternate_id, terms.c.value).outerjoin(terms, members)
     asked = asked.where(lines.c.institution_key == key).distinct()
     found: set[str] = set()
-    for start in range(0, len(voice_ids), 500):
-        rows = connection.execute(asked.where(lines.c.voice_id.in_(voice_ids[start : start + 500])))
+    for some in in_parts(voice_ids):
+        rows = connection.execute(asked.where(lines.c.voice_id.in_(some)))
         found.update(row.voice_id for row in rows if of.cover(row[:2], row[2:]))
     return found

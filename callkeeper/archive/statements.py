@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from callkeeper.archive.lines import ERASED, HELD, RELEASED, RETIRED, sha256
-from callkeeper.archive.tables import erased, holds, lines
+from callkeeper.archive.tables import erased, holds, in_parts, lines
 from callkeeper.service.secret import Secret
 
 DONE: Final = {ERASED: "erase", HELD: "hold", RELEASED: "release", RETIRED: "retire"}
@@ -40,9 +40,6 @@ def is_erased(gone: Collection[str], person_id: str | None, named: str | None) -
     """
     is_theirs = person_id is not None and not {person_id, mentions_of(person_id)}.isdisjoint(gone)
     return EVERYBODY in gone or is_theirs or (named is not None and mentions_of(named) in gone)
-
-
-_AT_ONCE: Final = 500
 
 
 class Erasure(msgspec.Struct, frozen=True):
@@ -191,9 +188,9 @@ class Statements:
             yield from erasure.calls.items()
             return
         stored = erased_of(self._connection, self._key)
-        for start in range(0, len(erasure.lines), _AT_ONCE):
-            which = lines.c.n.in_(erasure.lines[start : start + _AT_ONCE])
-            asked = select(lines.c.voice_id).where(lines.c.institution_key == self._key, which).distinct()
+        for some in in_parts(erasure.lines):
+            which = (lines.c.institution_key == self._key) & lines.c.n.in_(some)
+            asked = select(lines.c.voice_id).where(which).distinct()
             for voice_id in self._connection.execute(asked).scalars():
                 yield from ((voice_id, whose) for each, whose in stored if each == voice_id)
 

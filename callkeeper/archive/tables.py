@@ -4,9 +4,12 @@
 ``callkeeper/archive/migrations`` creates these tables; a test compares the two.
 """
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
 from sqlalchemy import BigInteger, Column, ColumnElement, FromClause, Index, MetaData, String, Table, Text, and_, exists
+
+T = TypeVar("T")
 
 metadata = MetaData()
 
@@ -47,6 +50,15 @@ lines = Table(
     Index("archive_lines_began", "began_ms", "institution_key", "n"),
     Index("archive_lines_institution", "institution_key", "began_ms", "n"),
 )
+
+
+_MOST_PARAMETERS: Final = 500
+
+
+def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield values in their order, as many at once as one statement names."""
+    for start in range(0, len(values), _MOST_PARAMETERS):
+        yield values[start : start + _MOST_PARAMETERS]
 
 
 def is_whole() -> ColumnElement[bool]:
