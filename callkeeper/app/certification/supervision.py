@@ -97,16 +97,14 @@ class Supervision:
 
     def _step_sample(self) -> None:
         say("", "2. The sample")
-        since, at = query_redis(self._last_sample)
+        since = query_redis(lambda redis, _keys: redis_now(redis))
+        at = query_redis(lambda redis, keys: sample_at(redis, keys, self._key))
         if not _is_fresh(at, since):
             place = f"In the service's dashboard (Settings, Push Notifications) send a sample for {safe(self._key)}"
             self._prompt(f"{place}, then press Enter")
             if self._plan.asks:
                 at = query_redis(lambda redis, keys: until(lambda: self._new_sample(redis, keys, since), SAMPLE_WAIT_S))
         say(f"   It came at {at:%H:%M:%S}." if at is not None and _is_fresh(at, since) else "   None came.")
-
-    async def _last_sample(self, redis: "Redis", keys: Keys) -> tuple[datetime, datetime | None]:
-        return await redis_now(redis), await sample_at(redis, keys, self._key)
 
     async def _new_sample(self, redis: "Redis", keys: Keys, now: datetime) -> datetime | None:
         at = await sample_at(redis, keys, self._key)

@@ -19,7 +19,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.queries import Queries
-from callkeeper.calls.store.request_budget import BudgetUse, budget_use
+from callkeeper.calls.store.request_budget import budget_use
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
 """If a due call waits longer than this, there are too few workers."""
@@ -43,16 +43,17 @@ _LIFT: Final = (
 
 async def work_findings(redis: "Redis", keys: Keys, incidents: Sequence[Incident]) -> list[Finding]:
     """Check processes, due times and everything that waits. ``incidents`` have lines of their own."""
-    processes = await FigureReader(redis, keys=keys).processes()
+    figures = FigureReader(redis, keys=keys)
+    processes = await figures.processes()
     present = await read_present(redis, keys=keys)
     return [
         _web(processes),
         _workers(processes),
         _lateness(present, processes),
         *_logins(present, incidents),
-        *(_budget(use) for use in await budget_use(redis, keys)),
+        *(ok(Topic.BUDGET, use.words, about=use.institution_key) for use in await budget_use(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
-        *_replication(await FigureReader(redis, keys=keys).minutes(await redis_now(redis))),
+        *_replication(await figures.minutes(await redis_now(redis))),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -100,10 +101,6 @@ def _logins(present: Present, incidents: Sequence[Incident]) -> list[Finding]:
         remedy = "see the line login; correct the account's password everywhere"
         return [warning(Topic.BREAKER, detail, remedy)]
     return [ok(Topic.BREAKER, "no requests are stopped")]
-
-
-def _budget(use: BudgetUse) -> Finding:
-    return ok(Topic.BUDGET, use.words, about=use.institution_key)
 
 
 def _missing(institution_key: str, since: datetime) -> Finding:
