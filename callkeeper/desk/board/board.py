@@ -111,16 +111,16 @@ class Board:
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with `BASE`."""
-        base, call = BASE, f"{BASE}/calls/{{institution}}/{{voice_id:path}}"
+        call = f"{BASE}/calls/{{institution}}/{{voice_id:path}}"
         routes = [
-            Route(base, self.home),
+            Route(BASE, self.home),
             # By path only: an absolute address would repeat the Host header.
-            Route(f"{base}/", RedirectResponse(BASE, 308), methods=["GET"]),
-            Route(f"{base}/stream", self.stream),
-            Route(f"{base}/institutions/{{institution}}", self.institution),
-            Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
-            Route(f"{base}/operations", self.operations),
-            Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
+            Route(f"{BASE}/", RedirectResponse(BASE, 308), methods=["GET"]),
+            Route(f"{BASE}/stream", self.stream),
+            Route(f"{BASE}/institutions/{{institution}}", self.institution),
+            Route(f"{BASE}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
+            Route(f"{BASE}/operations", self.operations),
+            Route(f"{BASE}/find", self._find.show, methods=["GET", "POST"]),
             *self._calls.routes(),
             *self._pausing.routes(),
             *self._incidents_page.routes(),
@@ -131,16 +131,16 @@ class Board:
             *self._plots.routes(),
             *self._rules.routes(),
             *self._processes.routes(),
-            Route(f"{base}/static/{{name}}", self.file),
+            Route(f"{BASE}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in BODIES),
             Route(call, self.call),
         ]
-        away = dict.fromkeys((RedisError, OSError), self._on_redis_away)
         handlers = {
             HTTPException: self._on_http,
             NewerRecord: self._on_newer,
             ArchiveAway: self._on_archive_away,
-            **away,
+            RedisError: self._on_redis_away,
+            OSError: self._on_redis_away,
         }
         app = Starlette(routes=routes, exception_handlers=handlers)
         app.router.redirect_slashes = False
