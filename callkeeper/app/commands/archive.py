@@ -34,8 +34,6 @@ from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_word
 from callkeeper.desk.access.rights import operator_in
 from callkeeper.service.secret import Secret
 
-_DAY_MS = 86_400_000
-
 _institution = click.option("--institution", required=True, help="The institution's key.")
 _operator = click.option("--operator", required=True, help="Who requests it; written into the chain.")
 _reason = click.option("--reason", required=True, help="Why; written into the chain, so it must name nobody.")
@@ -301,11 +299,12 @@ def retire(operator: str, *, dry_run: bool) -> None:
             raise Misused("CALLKEEPER_ARCHIVE_KEEP is not set: the archive keeps everything")
         keeper = Keeper(database, operator)
         for key in keeper.institutions():
-            days = settings.keep_s.for_institution(key) * 1000 // _DAY_MS
+            keep_s = settings.keep_s.for_institution(key)
+            days = keep_s // 86400
             if dry_run:
                 say(f"{key}: keeps {quantity(days, 'day')}")
                 continue
-            count = keeper.retire(key, time.time_ns() // 1_000_000 - days * _DAY_MS)
+            count = keeper.retire(key, time.time_ns() // 1_000_000 - keep_s * 1000)
             _note_lines(keeper, "retire", key)
             say(f"{key}: {quantity(count, 'line')} older than {quantity(days, 'day')} removed")
 
