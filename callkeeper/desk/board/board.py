@@ -89,22 +89,23 @@ class Board:
         self._now = now
         self.renderers = Renderers(BASE, desk.book, now=now)
         self._queries = Queries(redis, keys=keys)
-        self._pausing = PausingPage(Pausing(redis, keys=keys), self._queries, self.renderers, now=now)
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
-        self._outcomes = OutcomesPage(redis, self._queries, self.renderers, now=now)
-        self._message = MessagePage(redis, self._queries, desk.known, self.renderers)
-        self._incidents_page = IncidentsPage(redis, keys, self.renderers)
-        self._survey = SurveyPage(redis, keys, self.renderers)
-        self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers)
-        self._plots = PlotsPage(
-            redis, self._queries, desk.book, self.renderers, desk.searches, now=now, archive=desk.archive
-        )
-        self._rules = RulesPage(redis, keys, desk.book, self.renderers, now=now)
-        self._processes = ProcessesPage(redis, keys, self.renderers)
         listed = CallList(desk.lookup, desk.archive, desk.book)
-        self._find = FindPage(listed, self.renderers, country, desk.searches)
-        self._calls = CallsPage(listed, self.renderers, desk.book, desk.searches, now)
+        plots = PlotsPage(redis, self._queries, desk.book, self.renderers, desk.searches, now=now, archive=desk.archive)
+        self._routes_of_pages = [
+            *FindPage(listed, self.renderers, country, desk.searches).routes(),
+            *CallsPage(listed, self.renderers, desk.book, desk.searches, now).routes(),
+            *PausingPage(Pausing(redis, keys=keys), self._queries, self.renderers, now=now).routes(),
+            *IncidentsPage(redis, keys, self.renderers).routes(),
+            *SurveyPage(redis, keys, self.renderers).routes(),
+            *OutcomesPage(redis, self._queries, self.renderers, now=now).routes(),
+            *MessagePage(redis, self._queries, desk.known, self.renderers).routes(),
+            *AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers).routes(),
+            *plots.routes(),
+            *RulesPage(redis, keys, desk.book, self.renderers, now=now).routes(),
+            *ProcessesPage(redis, keys, self.renderers).routes(),
+        ]
         self._incidents = IncidentReader(redis, keys)
         self._open = OpenStreams(streams_per_person)
         self._streams = Streams(self.frames, desk, self.renderers, self._incidents, now=now)
@@ -120,17 +121,7 @@ class Board:
             Route(f"{BASE}/institutions/{{institution}}", self.institution),
             Route(f"{BASE}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
             Route(f"{BASE}/operations", self.operations),
-            Route(f"{BASE}/find", self._find.show, methods=["GET", "POST"]),
-            *self._calls.routes(),
-            *self._pausing.routes(),
-            *self._incidents_page.routes(),
-            *self._survey.routes(),
-            *self._outcomes.routes(),
-            *self._message.routes(),
-            *self._audit.routes(),
-            *self._plots.routes(),
-            *self._rules.routes(),
-            *self._processes.routes(),
+            *self._routes_of_pages,
             Route(f"{BASE}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in BODIES),
             Route(call, self.call),

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from callkeeper.calls.call_query import CallQuery, parse_query
 from callkeeper.calls.item_names import CallId
@@ -29,6 +30,9 @@ class FindPage:
     renderers: Renderers
     country: str
     turns: SearchTurns
+
+    def routes(self) -> list[Route]:
+        return [Route(f"{self.renderers.base}/find", self.show, methods=["GET", "POST"])]
 
     async def show(self, request: Request) -> Response:
         """Show the calls that match a query. A whole id redirects to its call."""
