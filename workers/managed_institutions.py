@@ -249,9 +249,7 @@ class Institutions:
         now, standings = await self.store.now(), await self.listings.standings()
         stored = {key: one for key, one in standings.items() if one.is_younger(STANDING_KEPT, now)}
         owned = await self._owned(listed, stored)
-        sure = {
-            key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)
-        }
+        sure = {key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)}
         missing = self._acted_for(owned | (self.only or frozenset())) - sure
         is_away = self.store.breakers.over(ACCOUNT) is not None
         is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
