@@ -251,14 +251,7 @@ class Institutions:
         owned = await self._owned(listed, stored)
         sure = {key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)}
         missing = self._acted_for(owned | (self.only or frozenset())) - sure
-        is_away = self.store.breakers.over(ACCOUNT) is not None
-        is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
-        if missing or (sought is not None and sought not in owned):
-            now_s = self.monotonic()
-            is_due |= now_s - self._missed_at_s > REFRESH_S
-            is_unheard = not missing <= stored.keys()
-            is_due |= self._is_silent and is_unheard and await self.listings.may_ask("missing", now, WHILE_SILENT)
-            self._missed_at_s = now_s if is_due else self._missed_at_s
+        is_due = await self._is_due(missing, stored, now, seeks=sought is not None and sought not in owned)
         goes_on = bool(self._left) and not is_due and await self.listings.may_ask("missing", now, GO_ON)
         if is_due or goes_on:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
@@ -275,6 +268,21 @@ class Institutions:
         self._standings = handled_in_test(stored, self.in_test)
         self.are_known = True
         self._warn_of_unknown(owned)
+
+    async def _is_due(self, missing: Collection[str], stored: Collection[str], now: datetime, *, seeks: bool) -> bool:
+        """Tell whether this worker asks for the list and for all that is missing now.
+
+        ``missing`` are the keys that have to be asked for, ``stored`` those of which something is known.
+        """
+        is_away = self.store.breakers.over(ACCOUNT) is not None
+        is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
+        if missing or seeks:
+            now_s = self.monotonic()
+            is_due |= now_s - self._missed_at_s > REFRESH_S
+            is_unheard = any(key not in stored for key in missing)
+            is_due |= self._is_silent and is_unheard and await self.listings.may_ask("missing", now, WHILE_SILENT)
+            self._missed_at_s = now_s if is_due else self._missed_at_s
+        return is_due
 
     def _act_for(self, keys: frozenset[str]) -> None:
         self.keys = self.counting.ours = self.store.breakers.acted_for = keys
