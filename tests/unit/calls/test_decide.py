@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END
-from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Asked, Call, Candidate, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
+from callkeeper.calls.rules.assignment import Assignment
+from callkeeper.calls.rules.book import Between
 from callkeeper.calls.schedule import reads
 from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
 from callkeeper.calls.steps import (
@@ -527,6 +529,63 @@ ABSENT = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW - seconds(9), 
 def test_decide_about_a_foreign_institution_waits_a_minute() -> None:
     """No request may be sent with its key."""
     assert decide_record(call(standing=FOREIGN), BOOK, NOW) == Wait(NOW + seconds(60))
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+def test_decide_leaves_the_doubts_of_a_foreign_institution_to_a_person(kind: EffectKind) -> None:
+    """After ten minutes, because its calls may not be read. Then they age like others."""
+    doubt = Effect(state=EffectState.UNKNOWN, sent_at=NOW - seconds(600), attempts=1)
+    foreign = call(standing=FOREIGN, **{kind: doubt})
+    assert decide_record(foreign, BOOK, NOW) == Wait(NOW + seconds(60))
+    assert decide_record(foreign, BOOK, NOW + seconds(1)) == Establish(kind, EffectState.UNRESOLVED)
+    old = call(standing=FOREIGN, first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1))
+    assert decide_record(old, BOOK, NOW) == Settle(Reason.LOST)
+
+
+WAKES: dict[str, tuple[dict[str, Any], float]] = {
+    "effects are held after a change of Redis": ({"effects_held_until": NOW + seconds(1)}, 1),
+    "effects are held until the institution is known": ({"standing_held_until": NOW + seconds(1)}, 1),
+    "the institution is not known": ({"standing": UNKNOWN}, 2),
+    "a rule waits": ({"watch_from": NOW - seconds(28)}, 2),
+    "nothing": ({}, 5),
+}
+
+
+@pytest.mark.parametrize(("held", "after_s"), WAKES.values(), ids=WAKES)
+def test_decide_looks_again_when_what_holds_a_call_up_may_be_over(held: dict[str, Any], after_s: float) -> None:
+    """Not only when it would be read anyway: a caller waits for the assign, and an enroll may come too late."""
+    waiting = Rule("waits", (("assigned_s", Between(30, None)),), Outcome.HOLD, "because")
+    book = dataclasses.replace(BOOK, rules=(waiting, *BOOK.rules)) if "watch_from" in held else BOOK
+    assert next_deed(call(**held), book=book) == Wait(NOW + seconds(after_s))
+
+
+TOLD: dict[str, tuple[dict[str, Any], bool]] = {
+    "another person stands there": ({}, True),
+    "it was told": ({"last_assignment": None}, False),
+    "the queue has not listed it": ({"listed_at": None}, False),
+    "it has ended": ({"phase": Phase.ENDED, "end_seen_at": NOW}, False),
+    "whom we had assigned": ({"assign_wish": word(person_id="p-1"), "person_id": "p-2"}, False),
+    "nobody asked": ({"assign_wish": None, "assign": ABSENT}, False),
+    "nobody asked, and nobody is assigned": ({"assign_wish": None, "assign": Effect(), "person_id": None}, True),
+}
+
+
+@pytest.mark.parametrize(("changes", "is_told"), TOLD.values(), ids=TOLD)
+def test_decide_tells_what_the_law_holds_back_of_an_assign(changes: dict[str, Any], is_told: bool) -> None:
+    """Of a person's wish, whoever is assigned; of the rules', while nobody is. Once, and while it can be assigned."""
+    known = call(assign_wish=word(person_id="p-2"))
+    if "last_assignment" in changes:
+        step = decide_record(known, BOOK, NOW)
+        assert isinstance(step, WriteDecision)
+        changes = {"last_assignment": step.verdict.fingerprint}
+    step = decide_record(with_stored(known, **changes), BOOK, NOW)
+    assert (isinstance(step, WriteDecision) and isinstance(step.verdict, Assignment)) is is_told
+
+
+def test_decide_intends_the_assign_that_the_law_allows() -> None:
+    """Nothing is held back then, so nothing is told before."""
+    asked = call(assign_wish=word(person_id="p-2"), person_id=None, reading=reading(person_id=None))
+    assert isinstance(decide_record(asked, BOOK, NOW), Intend)
 
 
 @pytest.mark.parametrize(("retry_s", "is_sent"), [(None, True), (-1, True), (0, True), (1, False)])
