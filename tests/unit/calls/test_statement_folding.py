@@ -5,15 +5,63 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.effect_resolution import failures, needs_of
+from callkeeper.calls.fold import fold_note
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    OptedOut,
+    Resolved,
+    Statement,
+    Verified,
+    Withdrawn,
+)
+from callkeeper.calls.record import Asked, Call, Phase, Reason
 from callkeeper.calls.rules import Outcome
-from callkeeper.calls.statement_folding import in_shadow, may_reopen, stronger
+from callkeeper.calls.statement_folding import (
+    NOT_APPLIED,
+    UNSEEN,
+    in_shadow,
+    is_given_up,
+    may_reopen,
+    may_return,
+    stronger,
+)
+from callkeeper.calls.trail import Entry
+from tests.records import with_stored
 from tests.unit.calls.rules.specimens import EAGER
-from tests.unit.calls.specimens import BOOK, NOW, call, verified, word
+from tests.unit.calls.specimens import BOOK, NOW, call, seconds, verified, word
 
 ENROLL, REJECT = EffectKind.ENROLL, EffectKind.REJECT
+
+
+def said(kind: type[Statement], number: int = 1, **fields: Any) -> Statement:
+    """Return what Ann says."""
+    return kind(**{"operator": "ann", "said_at": NOW, "number": number, **fields})
+
+
+CLEARED = dict.fromkeys(("reason", "settled_at", "not_found_since"))
+
+
+def heard(known: Call, *notes: Statement) -> tuple[Call, list[Entry]]:
+    """Return a call with statements, and what its trail says of them."""
+    lines: list[Entry] = []
+    for note in notes:
+        known, more = fold_note(known, note, NOW)
+        lines += more
+    return known, lines
+
+
+VERIFIED = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
+WORDS = {
+    "verified": said(Verified, 2, **VERIFIED),
+    "distrusted": said(Distrusted, 2),
+    "assign": said(AssignWish, 2, person_id="p-1"),
+}
 
 
 def settled(**changes: Any) -> Call:
@@ -71,3 +119,185 @@ def test_desk_is_believed_before_the_service() -> None:
     """Whichever came later: a person has asked the caller."""
     desk, service = verified(), verified(by_desk=False)
     assert stronger(desk, service) == stronger(service, desk) == desk
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_word_that_is_taken_back_counts_no_longer(kind: str) -> None:
+    """Only what is said later does. What the service has established counts again."""
+    by_service = verified(by_desk=False)
+    known, _ = heard(call(identity=by_service), *WORDS.values())
+    taken, lines = heard(known, said(Withdrawn, 3, what=kind))
+    left: dict[str, Any] = {
+        "verified": {"identity": by_service, "shown_identity": None},
+        "distrusted": {"distrusted": None},
+        "assign": {"assign_wish": None},
+    }
+    assert taken.statements == with_fields(known.statements, withdrawn={kind: 3}, **left[kind])
+    assert [(line.kind, line.asked) for line in lines] == [("withdrawn", kind)]
+    repeated, _ = heard(taken, said(Withdrawn, 1, what=kind), WORDS[kind])
+    assert repeated.statements == taken.statements
+    anew, _ = heard(taken, with_fields(WORDS[kind], number=4))
+    assert anew.statements.identity != by_service or kind != "verified"
+    assert None not in {anew.statements.distrusted, anew.statements.assign_wish}
+
+
+def test_second_verification_keeps_what_the_service_established() -> None:
+    """Otherwise it would be forgotten when both are taken back."""
+    known, _ = heard(
+        call(identity=verified(by_desk=False)), said(Verified, 1, **VERIFIED), said(Verified, 2, **VERIFIED)
+    )
+    assert known.statements.shown_identity == verified(by_desk=False)
+
+
+NOTED: dict[str, tuple[Statement, dict[str, Any]]] = {
+    "verified": (WORDS["verified"], {"last_verdict": None}),
+    "distrusted": (WORDS["distrusted"], {"last_verdict": None}),
+    "assign": (WORDS["assign"], {"assign_wish": word(person_id="p-1", number=2)}),
+    "withdrawn": (said(Withdrawn, what="distrusted"), {"last_verdict": None}),
+    "opted out": (said(OptedOut), {"last_verdict": None, "opted_out_seen": True}),
+    "a check": (said(CheckWish), {"check_wish": word(number=1)}),
+}
+
+
+@pytest.mark.parametrize(("note", "kept"), NOTED.values(), ids=NOTED)
+def test_statement_is_kept_and_judged(note: Statement, kept: dict[str, Any]) -> None:
+    """The call is not dropped as a hint, and what is decided next is written, also if it is the same as before."""
+    found, lines = heard(call(last_verdict="earlier"), note)
+    assert with_stored(found, has_statements=True, heard_at=NOW, **kept) == found
+    told = ("person_id", "validation_type")
+    assert [[getattr(line, name) for name in told] for line in lines] == [[getattr(note, name, None) for name in told]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "member"),
+    [
+        ({}, "p-1"),
+        ({"assign_wish": word(person_id="p-2")}, "p-1"),
+        ({"person_id": None}, ""),
+        ({"person_id": None, "assign_wish": word(person_id="p-2")}, "p-2"),
+        ({"person_id": None, "reading": None}, None),
+    ],
+)
+def test_distrust_is_of_the_member_who_stood_there(changes: dict[str, Any], member: str | None) -> None:
+    """Or whom the desk had asked to assign. Before the first read nobody knows."""
+    known, _ = heard(call(**changes), said(Distrusted))
+    assert known.statements.distrusted is not None
+    assert known.statements.distrusted.member == member
+
+
+@pytest.mark.parametrize(
+    ("received_s", "said_s", "now_s", "reopens"),
+    [
+        (600, 1200, 1200, True),
+        (601, 1, 1200, False),
+        (None, 600, 1200, True),
+        (None, 601, 1200, False),
+        (9999, 1, 600, True),
+    ],
+)
+def test_late_verification_counts_from_when_it_was_received(
+    received_s: float | None, said_s: float, now_s: float, reopens: bool
+) -> None:
+    """The clock of the desk may be wrong. A number that lies in the future is from before Redis's clock was set back."""
+    over = settled(reason=Reason.UNDECIDED, settled_at=NOW, not_found_since=NOW, reads_failed=3)
+    number = int((NOW + seconds(received_s)).timestamp() * 1000) if received_s else 0
+    note = said(Verified, number, said_at=NOW + seconds(said_s), **VERIFIED)
+    found, _ = fold_note(over, note, NOW + seconds(now_s))
+    again = with_stored(over, phase=Phase.ENDED, is_reopened=True, **CLEARED)
+    assert found.life == (again if reopens else over).life
+    assert found.plan.reads_failed == (0 if reopens else 3)
+
+
+LOST: dict[str, Any] = {
+    "phase": Phase.SETTLED,
+    "reason": Reason.LOST,
+    "settled_at": NOW,
+    "not_found_since": NOW,
+    "reads_failed": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "returns", "is_over"),
+    [
+        ({}, True, False),
+        ({"not_found_since": None}, False, True),
+        ({"not_found_since": None, "reason": Reason.UNDECIDED}, False, False),
+        ({"end_seen_at": NOW}, False, False),
+        ({"end_seen_at": NOW, "not_found_since": None}, False, False),
+        ({"phase": Phase.LIVE, "reason": None}, False, False),
+        ({"phase": Phase.LIVE, "reason": None, "not_found_since": None}, False, False),
+        ({"reason": Reason.UNCONFIRMED}, False, False),
+    ],
+)
+def test_call_that_was_lost_is_read_again_for_a_word(changes: dict[str, Any], returns: bool, is_over: bool) -> None:
+    """One that the service did not know any more, or that was too old; not one that has ended."""
+    lost = call(**LOST | changes)
+    assert (may_return(lost), is_given_up(lost)) == (returns, is_over)
+    found, _ = heard(lost, said(CheckWish))
+    if returns or is_over:
+        expected = with_stored(lost, phase=Phase.LIVE, needs_verifying=True, reads_failed=0, **CLEARED)
+    elif lost.life.reason is Reason.UNCONFIRMED:
+        expected = with_stored(lost, phase=Phase.HINTED, **CLEARED)
+    else:
+        is_missing = not lost.is_settled and lost.life.not_found_since is not None
+        expected = with_stored(lost, reads_failed=0) if is_missing else lost
+    assert (found.life, found.plan) == (expected.life, expected.plan)
+
+
+NEEDY: dict[str, dict[str, Any]] = {
+    "a refusal": {"reject": Effect(state=EffectState.REFUSED, refusal="no", attempts=1, sent_at=NOW)},
+    "an enroll that was taken back": {"unenrolled_seen": True},
+    "a question": {"asked": Asked(rule="new device", because="Is it the member's?", asked_at=NOW)},
+}
+
+
+@pytest.mark.parametrize("needs", NEEDY.values(), ids=NEEDY)
+def test_answer_closes_what_its_page_has_shown(needs: dict[str, Any]) -> None:
+    """And nothing that came up since. Where nothing is open any more, somebody else has closed it."""
+    needy = call(**needs)
+    for shown in (needs_of(needy), None):
+        closed, lines = heard(needy, said(Resolved, applied=False, seen=shown))
+        assert (needs_of(closed), lines[0].because) == ("", "seen")
+        assert [line.state for line in lines[1:]] == [needy.effect(kind).state for kind in failures(needy)]
+    left, lines = heard(needy, said(Resolved, applied=False, seen="another page"))
+    assert (needs_of(left), [line.because for line in lines]) == (needs_of(needy), [UNSEEN])
+    _, lines = heard(call(), said(Resolved, applied=False, seen="another page"))
+    assert [line.because for line in lines] == ["seen"]
+
+
+@pytest.mark.parametrize("kind", [ENROLL, REJECT])
+@pytest.mark.parametrize("applied", [True, False])
+def test_answer_about_an_effect_closes_nothing_else(kind: EffectKind, applied: bool) -> None:
+    """The trail has both the answer and what it established. Only a reject lets the member's other calls be read."""
+    doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2, retry_at=NOW)
+    needy = call(enrolled_seen=True, rejected_for="p-1", **NEEDY["a question"], **{kind: doubt})
+    found, lines = heard(needy, said(Resolved, applied=applied, effect=kind, seen="another page"))
+    state = EffectState.CONFIRMED if applied else EffectState.ABSENT
+    assert found.effect(kind) == with_fields(doubt, state=state, retry_at=None, resolved=1)
+    assert found.statements.open_question is not None
+    assert (found.ledger.rejected_for is None) is (applied and kind is REJECT)
+    answer, because = ("applied", None) if applied else ("absent", NOT_APPLIED)
+    assert [(line.because, line.asked, line.state) for line in lines] == [
+        (answer, kind, None),
+        (because, None, state),
+    ]
+
+
+def test_answer_that_may_mean_another_effect_closes_nothing() -> None:
+    """Both effects are in doubt; or the one that it names is not. What else needs a person stays open."""
+    doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2)
+    unnamed = call(**NEEDY["a question"], enroll=doubt, reject=doubt)
+    named = call(**NEEDY["a question"])
+    for needy, effect in ((unnamed, None), (named, REJECT)):
+        found, lines = heard(needy, said(Resolved, applied=False, effect=effect))
+        assert (found.ledger, found.statements.open_question) == (needy.ledger, needy.statements.open_question)
+        assert [line.because for line in lines] == ["absent"]
+
+
+def test_answer_that_corrects_an_earlier_one_is_told_as_one() -> None:
+    """Nothing is in doubt any more, and nothing else needs a person."""
+    known = call(enroll=Effect(state=EffectState.CONFIRMED, sent_at=NOW, attempts=2, resolved=1))
+    found, lines = heard(known, said(Resolved, 2, applied=False))
+    assert (found.ledger.enroll.state, found.ledger.enroll.resolved) == (EffectState.ABSENT, 2)
+    assert [line.because for line in lines] == ["absent", NOT_APPLIED]
