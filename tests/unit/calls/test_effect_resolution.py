@@ -12,25 +12,31 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     DOUBT_READS_S,
     ENROLLED_AS_ANOTHER,
+    ENROLLED_SINCE,
     RECHECK_S,
     SPREAD_S,
     TAKEN_BACK,
     after_refusal,
     after_turning_away,
+    attention,
+    attention_reasons,
     enroll_trouble,
     evidence,
     failures,
     first_doubt,
     fold_member_rejected,
     fold_unenrolled,
+    ignored,
     is_repeated,
     may_assign,
     may_begin,
+    needs_of,
     next_doubt_read,
     recheck,
     unresolved,
+    without_service_words,
 )
-from callkeeper.calls.record import Call, Phase, Reason, Word
+from callkeeper.calls.record import Asked, Call, Phase, Reason, Word
 from callkeeper.calls.steps import Read, Rest, Wait
 from tests.conftest import examples
 from tests.records import with_stored
@@ -39,6 +45,7 @@ from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seco
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, EffectState.UNRESOLVED
 GREEN, UNENROLLED = ("Green Manual Authentication",), "FullAuthenticationUnenrolled"
+REJECTED = "RejectCallerVoice"
 
 
 def test_effect_of_which_a_record_says_nothing_was_never_sent() -> None:
@@ -375,6 +382,97 @@ def test_refusal_stands_until_something_replaces_it() -> None:
     assert failures(call(assign=refused, assign_wish=word(person_id="p-1"))) == []
 
 
+LOST = Effect(state=ABSENT, attempts=1, sent_at=NOW, last_word=7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "stand"),
+    [
+        ({"reject": LOST}, [REJECT]),
+        ({"enroll": LOST}, []),
+        ({"assign": LOST, "person_id": None}, []),
+        ({"reject": replace(LOST, resolved=1)}, []),
+        ({"reject": replace(LOST, retry_at=NOW, attempts=2)}, []),
+        ({"reject": replace(LOST, state=EffectState.UNKNOWN)}, []),
+        ({"reject": LOST, "rejected_seen": True}, []),
+        ({"reject": LOST, "distrusted": word(number=8)}, []),
+        ({"reject": replace(LOST, operator="ann"), "distrusted": word(number=7)}, [REJECT]),
+        ({"reject": replace(LOST, operator="ann")}, []),
+        ({"enroll": replace(LOST, operator="ann"), "identity": replace(verified(), number=7)}, [ENROLL]),
+        ({"enroll": replace(LOST, operator="ann"), "identity": verified(by_desk=False)}, []),
+    ],
+)
+def test_request_that_was_lost_and_is_not_repeated_needs_a_person(
+    changes: dict[str, Any], stand: list[EffectKind]
+) -> None:
+    """If a person asked for it and has not taken that back, or if it was to keep an impostor out."""
+    known = call(**changes)
+    assert failures(known) == stand
+    assert attention(known) == (f"{stand[0]} not carried out: no clear answer came" if stand else "")
+
+
+def test_reasons_for_a_person_come_by_importance() -> None:
+    """What comes anew has another name, and the service's words are no part of what is counted."""
+    refused = Effect(state=EffectState.REFUSED, refusal="no such voice", attempts=1, sent_at=NOW)
+    asked = Asked(rule="odd, refused by the service", because="Is it her?", asked_at=NOW)
+    needy = call(enroll=Effect(state=UNRESOLVED), reject=refused, unenrolled_seen=True, asked=asked)
+    reasons = attention_reasons(needy)
+    assert reasons == [
+        "enroll unresolved",
+        TAKEN_BACK,
+        "reject refused by the service: no such voice",
+        "asked by rule 'odd, refused by the service'",
+    ]
+    assert attention(needy) == reasons[0]
+    assert [without_service_words(one) for one in reasons] == [
+        *reasons[:2],
+        "reject refused by the service",
+        reasons[3],
+    ]
+    given_up = call(reject=replace(refused, refusal=ENROLLED_SINCE))
+    assert attention(given_up) == f"reject not carried out: {ENROLLED_SINCE}"
+    anew = (
+        {"reject": replace(refused, attempts=2)},
+        {"asked": replace(asked, asked_at=NOW + seconds(1))},
+        {"asked": None},
+        {"unenroll_closed_by": "ann"},
+    )
+    names = {needs_of(needy), *(needs_of(with_stored(needy, **changes)) for changes in anew)}
+    assert len(names - {""}) == len(anew) + 1
+    assert (needs_of(call()), attention_reasons(call()), attention(call())) == ("", [], "")
+
+
+TAKEN = Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW - seconds(20), attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, ABSENT),
+        ({"assign": replace(TAKEN, attempts=3)}, EffectState.REFUSED),
+        ({"assign": replace(TAKEN, attempts=3, unauthorized=1)}, ABSENT),
+        ({"assign": replace(TAKEN, state=CONFIRMED)}, None),
+        ({"assign": replace(TAKEN, was_shown=True)}, None),
+        ({"assign": replace(TAKEN, person_stood=True)}, None),
+        ({"assign": replace(TAKEN, sent_at=None)}, None),
+        ({"enrolled_seen": True}, None),
+        ({"reading": None}, None),
+        ({"reading": reading(person_id=None, read_at=NOW - seconds(0.1))}, None),
+        ({"listed_at": None}, None),
+        ({"listed_at": NOW - seconds(20)}, None),
+        ({"person_id": None}, ABSENT),
+        ({"person_id": "p-2"}, None),
+        ({"person_id": "p-2", "reading": reading(person_id="p-2")}, ABSENT),
+    ],
+)
+def test_assign_was_ignored_if_neither_queue_nor_details_show_its_member(
+    changes: dict[str, Any], state: EffectState | None
+) -> None:
+    """Both were read since, the details after it had time to appear. An enroll shows that the service knows the member."""
+    known = {"assign": TAKEN, "reading": reading(person_id=None), "listed_at": NOW - seconds(19.9)}
+    assert ignored(call(**known | changes)) is state
+
+
 def test_settled_call_is_read_after_a_reject_of_its_member() -> None:
     """Three times, spread by its id, until the enroll shows as taken back; then it rests."""
     assert recheck(call(), NOW) == Rest()
@@ -429,6 +527,8 @@ DONE_REJECT = replace(ENROLLED, state=EffectState.CONFIRMED)
         ({"unenrolled_seen": True}, TAKEN_BACK),
         ({"unenrolled_seen": True, "unenroll_closed_by": "eve"}, ""),
         ({"unenrolled_seen": True, "reject": DONE_REJECT}, ""),
+        ({"unenrolled_seen": True, "reject": DONE_REJECT, "enroll": replace(ENROLLED, person_id="p-2")}, TAKEN_BACK),
+        ({"unenrolled_seen": True, "failed_feedback_seen": True}, TAKEN_BACK),
         ({"enroll": ENROLLED, "person_id": "p-2"}, ENROLLED_AS_ANOTHER),
         ({"enroll": ENROLLED, "person_id": "p-2", "unenroll_closed_by": "eve"}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "reject": DONE_REJECT}, ""),
@@ -470,6 +570,10 @@ def test_reject_of_the_member_has_an_enrolled_call_read_soon() -> None:
         ({"reading": reading(policies=GREEN), "recheck_from": NOW}, 1, {}, True),
         ({"reading": reading(policies=GREEN), "rejected_seen": True}, 1, {}, True),
         ({"reading": reading(policies=GREEN), "failed_feedback_seen": True}, 1, {}, True),
+        ({"rejected_seen": True}, 1, {"status": REJECTED}, True),
+        ({"rejected_seen": True}, 1, {}, False),
+        ({"rejected_seen": True, "enroll": Effect()}, 1, {"status": REJECTED}, False),
+        ({"rejected_seen": True, "enroll": replace(ENROLLED, status_before=REJECTED)}, 1, {"status": REJECTED}, False),
         (
             {"reading": reading(policies=GREEN, status="AcceptCallerVoice"), "recheck_from": NOW},
             1,
@@ -481,7 +585,10 @@ def test_reject_of_the_member_has_an_enrolled_call_read_soon() -> None:
 def test_enroll_was_taken_back_if_the_service_says_so_or_its_policy_is_gone_after_a_reject(
     before: dict[str, Any], after_s: float, now_reads: dict[str, Any], is_taken: bool
 ) -> None:
-    """A policy that was never read must have had time to appear. A new status of an enroll shows another enroll."""
+    """A policy that was never read must have had time to appear, unless the reject shows as the last activity.
+
+    A new status of an enroll shows another enroll.
+    """
     known = call(**{"enroll": ENROLLED, **before})
     found = fold_unenrolled(known, known, reading(read_at=NOW + seconds(after_s), **now_reads))
     if not is_taken:

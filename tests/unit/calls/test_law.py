@@ -11,7 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import FACTS, Facts
-from callkeeper.calls.law import LAW, articles, forbidden
+from callkeeper.calls.law import LAW, articles, forbidden, meaning_of
 from callkeeper.calls.statuses import VALIDATION_TYPES
 from tests.unit.calls.rules.specimens import any_facts
 
@@ -72,6 +72,7 @@ EXPECTED = {
 }
 """The law once more, written by hand from the design and the Spec."""
 
+BOTH = (EffectKind.ENROLL, EffectKind.REJECT)
 ELSEWHERE = {"no_auth", "voice_auth", "said_in_shadow"}
 """Articles that have a test of their own. So have those about a reject on a red policy alone."""
 
@@ -175,6 +176,14 @@ def test_law_has_a_meaning_and_a_name_of_its_own_for_every_article() -> None:
     assert all(
         article.meaning and article.forbids and set(dict(article.when)) <= {*FACTS, *IN_SHADOW} for article in LAW
     )
+
+
+def test_meaning_of_an_article_is_that_for_the_kind_of_effect() -> None:
+    """Without one, or of one that it does not forbid, the first counts."""
+    against = {kind: next(a.meaning for a in LAW if a.name == "voice_rejected" and kind in a.forbids) for kind in BOTH}
+    assert [meaning_of("voice_rejected", kind) for kind in BOTH] == list(against.values())
+    assert meaning_of("voice_rejected") == meaning_of("voice_rejected", "assign") == against[EffectKind.ENROLL]
+    assert meaning_of("no article") is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from callkeeper.calls.member_evidence import (
     enrolled_member,
     enrolled_person,
     in_doubt,
+    is_assigned,
     is_enrolled,
     is_rejection_standing,
     of_member,
@@ -162,6 +163,22 @@ def test_mismatch_counts_once_a_check_has_compared_the_voice() -> None:
     """Policies stay in doubt: they stay on the record."""
     seen = Seen(person_id="p-2", of_another=(GREEN, MISMATCH))
     assert with_answered_check(seen, 1, reading(person_id="p-2"), (), can_tell=True).of_another == (GREEN,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "assigned"),
+    [
+        ({}, False),
+        ({"core_username": "bob"}, True),
+        ({"assigned_person_id": "p-1"}, True),
+        ({"assigned_person_id": "p-2"}, False),
+        ({"assigned_person_id": "p-2", "core_username": "bob"}, True),
+        ({"person_id": None}, False),
+    ],
+)
+def test_member_is_assigned_by_us_or_by_whoever_claimed_the_call(changes: dict[str, Any], assigned: bool) -> None:
+    """Otherwise the service has filled in the only match, and no account was correlated."""
+    assert is_assigned(call(**changes)) is assigned
 
 
 @pytest.mark.parametrize("state", [EffectState.APPLIED, EffectState.SENT])

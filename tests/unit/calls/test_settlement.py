@@ -31,9 +31,10 @@ from callkeeper.calls.settlement import (
     must_be_listed_again,
     settled_anew,
 )
+from callkeeper.calls.statement_folding import HEARD_AFTER_END
 from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from tests.records import facts_of_record, with_stored
-from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, word
 
 HINT = Call(institution_key="cu-1", voice_id="v-1")
 
@@ -112,6 +113,34 @@ def test_age_of_a_call_counts_from_what_is_known_first(known: str) -> None:
     assert not is_lost(call(**{**unknown, known: born}), BOOK, NOW)
     assert is_lost(call(**{**unknown, known: born - seconds(1)}), BOOK, NOW)
     assert not is_lost(call(**unknown), BOOK, NOW)
+
+
+HELD = {"distrusted": word(), "end_seen_at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, True),
+        ({"reject": Effect(state=EffectState.INTENDED, attempts=2)}, True),
+        ({"reject": Effect(state=EffectState.UNKNOWN, attempts=2)}, True),
+        ({"reject": Effect(state=EffectState.REFUSED, attempts=2)}, False),
+        ({"reject": Effect(state=EffectState.APPLIED, attempts=1)}, False),
+        ({"rejected_seen": True}, False),
+        ({"rejected_seen": True, "enrolled_seen": True}, True),
+        ({"distrusted": None}, False),
+        ({"distrusted": word(in_shadow=True)}, False),
+        ({"reading": None}, False),
+    ],
+)
+def test_call_that_a_person_distrusted_is_kept_for_a_day(changes: dict[str, Any], waits: bool) -> None:
+    """While a reject may still follow: a pause may hold it up. It counts from the end, or from the beginning."""
+    known = call(**HELD | changes)
+    assert is_lost(known, BOOK, NOW + seconds(BOOK.maximum_age_s + 1)) is not waits
+    if waits:
+        assert not is_lost(known, BOOK, NOW + HEARD_AFTER_END)
+        assert is_lost(known, BOOK, NOW + HEARD_AFTER_END + seconds(1))
+        assert is_lost(with_stored(known, end_seen_at=None), BOOK, NOW - seconds(29) + HEARD_AFTER_END)
 
 
 def test_call_that_is_not_found_is_lost_unless_the_queue_has_just_listed_it() -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import structlog
 from structlog.testing import LogCapture
 
-from callkeeper.calls.claimed_item import LEASE, Jumps, Placement, RefusedBy, WriteRefused
+from callkeeper.calls.claimed_item import LEASE, Epoch, Jumps, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.context import Context
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, with_effect
@@ -44,7 +44,9 @@ class HeldClaim:
 
     ``kept`` has the records that were written before, with their conditions; the write takes ``keeps_s``, and is refused
     because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey. ``enrolled`` are the member's calls
-    with an enroll.
+    with an enroll, ``records`` those of them that are still there; ``announced`` has the members whose enroll was, ``since``
+    the instants from which on others were looked up. ``found_s`` is the greatest age of the call, None: any; ``may_be_old``
+    is what that was asked with.
     """
 
     call: Call = field(default_factory=call)
@@ -64,6 +66,12 @@ class HeldClaim:
     noted: list[Any] = field(default_factory=list)
     shown: list[Any] = field(default_factory=list)
     enrolled: list[str] = field(default_factory=list)
+    records: dict[str, Call] = field(default_factory=dict)
+    announced: list[str] = field(default_factory=list)
+    since: list[datetime] = field(default_factory=list)
+    epoch: Epoch = field(default_factory=lambda: Epoch("epoch", NOW))
+    found_s: float | None = 0.0
+    may_be_old: list[bool] = field(default_factory=list)
 
     bot = "bot"
     spelled_id = "v-1"
@@ -73,10 +81,12 @@ class HeldClaim:
 
     def __post_init__(self) -> None:
         self.log, self._seconds = LogCapture(), LEASE.first_byte_s  # twice as much is exact
-        self.item = SimpleNamespace(member="c:cu-1:v-1", late=seconds(0), now=NOW - seconds(self.age_s))
+        now = NOW - seconds(self.age_s)
+        self.item = SimpleNamespace(member="c:cu-1:v-1", late=seconds(0), now=now, epoch=self.epoch)
         self.summary = SimpleNamespace(add=self.counted.append)
         self.tools = SimpleNamespace(
             book=BOOK,
+            clock=SimpleNamespace(age=self._age),
             log=structlog.wrap_logger(None, processors=[self.log]),
             cpu_share=lambda: 0.0,
             listings=SimpleNamespace(last_listed_at=self._last_listed_at),
@@ -123,14 +133,19 @@ class HeldClaim:
     async def _keep_alias(self, institution_key: str, alternate_id: str) -> None:
         self.saved.append((institution_key, alternate_id))
 
-    async def _announce(self, *_what: Any) -> None:
-        pass
+    async def _announce(self, _call_id: CallId, person_id: str, _now: datetime) -> None:
+        self.announced.append(person_id)
 
-    async def _enrolled_since(self, *_of: Any) -> list[str]:
+    async def _enrolled_since(self, _institution_key: str, _person_id: str, since: datetime) -> list[str]:
+        self.since.append(since)
         return self.enrolled
 
-    async def _record(self, _call_id: Any) -> None:
-        return None
+    async def _record(self, call_id: CallId) -> Call | None:
+        return self.records.get(call_id.voice_id)
+
+    def _age(self, *_of: Any, may_be_old: bool) -> timedelta | None:
+        self.may_be_old.append(may_be_old)
+        return None if self.found_s is None else seconds(self.found_s)
 
     def _note(self, *what: Any) -> None:
         self.noted.append(what)

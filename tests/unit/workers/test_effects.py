@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from callkeeper.calls.claimed_item import LEASE, RefusedBy, WriteRefused
+from callkeeper.calls.claimed_item import LEASE, Epoch, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER, NOT_SHOWN, may_begin
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER, NOT_SHOWN, RECORD_LOST, may_begin
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import SCHEMA, Asked
+from callkeeper.calls.record import SCHEMA, Asked, Call, Phase
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
@@ -17,7 +17,7 @@ from callkeeper.calls.steps import Establish, Intend, Wait, Withdraw, WriteDecis
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable
 from tests.records import with_stored
-from tests.unit.calls.specimens import NOW, call, reading, seconds, verified, word
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, verified, word
 from tests.unit.workers.claims import Answering, HeldClaim, as_claim
 from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
 
@@ -137,6 +137,117 @@ async def test_reject_that_is_given_up_is_not_begun_again_by_the_same_word(heard
     assert may_begin(EffectKind.REJECT, given_up, with_stored(held.call, distrusted=word(number=9)))
 
 
+BESIDE: dict[str, tuple[Call | None, bool]] = {
+    "it goes on": (call(enroll=Effect(state=EffectState.APPLIED)), True),
+    "it ended after this one began": (call(enrolled_seen=True, end_seen_at=NOW - seconds(30.9)), True),
+    "it ended before": (call(enrolled_seen=True, end_seen_at=NOW - seconds(31)), False),
+    "its record is gone": (None, False),
+    "it was not sent": (call(enroll=Effect(state=EffectState.ABSENT)), False),
+    "it was taken back": (call(enroll=Effect(state=EffectState.TAKEN_BACK), unenrolled_seen=True), False),
+    **{
+        f"it is {state}": (call(enroll=Effect(state=state)), True)
+        for state in (EffectState.INTENDED, EffectState.SENT, EffectState.UNKNOWN, EffectState.UNRESOLVED)
+    },
+}
+
+
+@pytest.mark.parametrize(("other", "is_held"), BESIDE.values(), ids=BESIDE)
+async def test_enroll_beside_another_one_of_the_member_waits_for_a_person(other: Call | None, is_held: bool) -> None:
+    """Two calls at once are of two callers, and one of them is not the member. It may still be under way in the other."""
+    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31))
+    found = {"v-2": other} if other is not None else {}
+    held = HeldClaim(known, enrolled=["v-1", "v-3", "v-2"], records=found)
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert (held.announced, held.since) == (["p-1"], [NOW - seconds(31)])
+    enroll = held.call.ledger.enroll
+    if is_held:
+        assert (held.service.sent, enroll.state, enroll.refusal) == ([], EffectState.REFUSED, ENROLLED_SINCE)
+    else:
+        assert (len(held.service.sent), enroll.state) == (1, EffectState.APPLIED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "announced"),
+    [
+        ({"enroll": INTENDED}, ["p-1"]),
+        ({"person_id": None}, []),
+        ({"hinted_at": None, "first_seen_at": None}, ["p-1"]),
+    ],
+    ids=["a person has verified this caller", "nobody is assigned", "nobody knows when it began"],
+)
+async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
+    changes: dict[str, Any], announced: list[str]
+) -> None:
+    """An enroll in another call, which is due at the same moment, must learn of this one."""
+    held = HeldClaim(call(**{"enroll": replace(INTENDED, operator=None), **changes}), enrolled=["v-2"])
+    held.records["v-2"] = call(enrolled_seen=True)
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "last_word", "said_s", "since_s"),
+    [
+        (None, 0, None, None),
+        (None, 0, -20, -20),
+        (-60, 0, None, -60),
+        (-60, 9e15, -20, -60),
+        (-60, 0, -20, -20),
+        (-60, 0, 20, 0),
+    ],
+    ids=["a rule's", "a person's", "a rule's again", "the same word", "a later word", "Redis's clock was set back"],
+)
+@pytest.mark.parametrize("enrolled", [[], ["v-1"], ["v-1", "v-2"]])
+async def test_reject_is_given_up_only_for_an_enroll_that_came_after_its_reason(
+    sent_s: float | None, last_word: float, said_s: float | None, since_s: float | None, enrolled: list[str]
+) -> None:
+    """The reason is a person's last word; of a repeated one, the first request."""
+    at = None if sent_s is None else NOW + seconds(sent_s)
+    reject = replace(INTENDED, sent_at=at, attempts=int(at is not None), last_word=int(last_word))
+    said = None if said_s is None else word(number=int((NOW + seconds(said_s)).timestamp() * 1000))
+    held = HeldClaim(call(reject=reject, distrusted=said), enrolled=enrolled)
+    await send(as_claim(held), EffectKind.REJECT)
+    assert held.since == ([] if since_s is None else [NOW + seconds(since_s)])
+    is_given_up = since_s is not None and "v-2" in enrolled
+    assert len(held.service.sent) == (0 if is_given_up else 1)
+
+
+HERE_S, OLDEST_S = 600, BOOK.maximum_age_s
+LOST_RECORDS: dict[str, tuple[dict[str, Any], float, float | None, bool]] = {
+    "older than this Redis": ({}, HERE_S, HERE_S + 1, True),
+    "not older": ({}, HERE_S, HERE_S, False),
+    "of any age": ({}, HERE_S, None, True),
+    "older than any record": ({}, OLDEST_S + 9, OLDEST_S + 1, True),
+    "not older than any record": ({}, OLDEST_S + 9, OLDEST_S, False),
+    "seen live": ({"was_live": True}, HERE_S, None, False),
+    "not ended": ({"end_seen_at": None}, HERE_S, None, False),
+    "not read": ({"reading": None}, HERE_S, None, False),
+    "said once more": ({"enroll": replace(INTENDED, last_word=1)}, HERE_S, None, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "here_s", "found_s", "is_lost"), LOST_RECORDS.values(), ids=LOST_RECORDS)
+async def test_enroll_of_a_call_whose_record_may_be_lost_is_given_up(
+    changes: dict[str, Any], here_s: float, found_s: float | None, is_lost: bool
+) -> None:
+    """Its voice may have been rejected, and the end hides that. Only where Redis was replaced."""
+    ended = call(**{"enroll": INTENDED, "phase": Phase.ENDED, "end_seen_at": NOW - seconds(5), **changes})
+    for is_replaced in (True, False):
+        epoch = Epoch("epoch", NOW - seconds(here_s), is_replaced=is_replaced)
+        held = HeldClaim(ended, epoch=epoch, found_s=found_s)
+        await send(as_claim(held), EffectKind.ENROLL)
+        refusal = RECORD_LOST if is_lost and is_replaced else None
+        assert (held.call.ledger.enroll.refusal, not held.service.sent) == (refusal, refusal is not None)
+
+
+@pytest.mark.parametrize(("here_s", "may_be_old"), [(OLDEST_S - 1, True), (OLDEST_S, False)])
+async def test_call_may_be_older_than_a_redis_that_is_younger_than_any_record(here_s: float, may_be_old: bool) -> None:
+    """The service's clock cannot be learned from such a call."""
+    held = HeldClaim(call(enroll=INTENDED, end_seen_at=NOW), epoch=Epoch("epoch", NOW - seconds(here_s)))
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert held.may_be_old == [may_be_old]
+
+
 async def test_effect_of_nobody_is_sent_in_the_name_of_the_bot() -> None:
     """An enroll has a person's own remark if she made one, and else says why it is made."""
     rules = replace(INTENDED, operator=None, validation_type=None, remark="knows her")
@@ -164,6 +275,15 @@ async def test_effect_that_could_not_be_sent_waits_longer_each_time(kind: Effect
         assert (held.call.effect(kind).state, held.call.effect(kind).unsent) == (EffectState.INTENDED, unsent + 1)
         waits += [(until - NOW).total_seconds() for until in held.saved]
     assert waits == ([3.0] * 9 if kind is EffectKind.ASSIGN else [3, 3, 3, 6, 12, 24, 48, 60, 60])
+
+
+async def test_repetition_that_could_not_be_sent_may_still_be_sent() -> None:
+    """Else an enroll that got a 401 would be over after a pause, if the next login failed."""
+    repeated = replace(INTENDED, attempts=1, sent_at=NOW - seconds(60), retry_at=NOW - seconds(59))
+    held = HeldClaim(call(enroll=repeated), service=Answering(NotSent("effect", "no connection")))
+    await send(as_claim(held), EffectKind.ENROLL)
+    withdraw(as_claim(held), Withdraw(EffectKind.ENROLL, "paused"))
+    assert may_begin(EffectKind.ENROLL, held.call.ledger.enroll, held.call)
 
 
 @pytest.mark.parametrize("kind", EffectKind)
