@@ -113,6 +113,7 @@ def test_evidence_proves_only_what_details_show(
     ("kind", "seen", "proved"),
     [
         (ENROLL, {"status": "AcceptCallerVoice"}, UNRESOLVED),
+        (ENROLL, {"status": "FullAuthentication"}, UNRESOLVED),
         (REJECT, {"status": "RejectCallerVoice"}, UNRESOLVED),
         (ENROLL, {"status": "AgentViewed", "policies": GREEN}, CONFIRMED),
     ],
@@ -602,6 +603,7 @@ def test_enroll_was_taken_back_if_the_service_says_so_or_its_policy_is_gone_afte
     ("last", "now_reads", "is_anew"),
     [
         ("AgentViewed", {"status": "AcceptCallerVoice"}, True),
+        ("AgentViewed", {"status": "FullAuthentication"}, True),
         ("AcceptCallerVoice", {"status": "AcceptCallerVoice"}, False),
         ("AcceptCallerVoice", {"status": "AcceptCallerVoice", "policies": GREEN}, True),
         ("AgentViewed", {"status": "GrabbedCall", "policies": GREEN}, False),

@@ -224,6 +224,7 @@ def test_rejected_member_is_whom_we_rejected() -> None:
         ({"of_another": ()}, None),
         ({"reading": None}, None),
         ({"reading": reading(status="AcceptCallerVoice")}, None),
+        ({"reading": reading(status="FullAuthentication")}, None),
     ],
 )
 def test_policy_of_an_enroll_that_came_with_the_next_member_is_of_the_one_before(
