@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.fold import assigned, fold_check, fold_note, new_call, reading_of
+from callkeeper.calls.fold import assigned, fold_check, fold_note, new_call, reading_of, unassigned
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import usable_answers
 from callkeeper.calls.notes import (
@@ -26,12 +26,12 @@ from callkeeper.calls.notes import (
     Withdrawn,
 )
 from callkeeper.calls.outcomes_of_trails import outcomes
-from callkeeper.calls.record import Asked, Call, Candidate, History, Phase, Reason, with_effect
+from callkeeper.calls.record import Asked, Call, Candidate, History, Marks, Phase, Reason, with_effect
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase, VendorCall, VendorEvent
 from tests.conftest import examples
-from tests.records import facts_of_record
+from tests.records import facts_of_record, with_stored
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, read_again, reading, seconds, verified
 
 ID = CallId("cu-1", "v-1")
@@ -185,6 +185,106 @@ def test_fold_of_a_reading_remembers_for_the_whole_call(seen: dict[str, Any], fa
     later = read_again(read_again(call(), **seen), NOW + seconds(5), status="AgentViewed")
     assert not getattr(facts_of_record(call(), BOOK.policies), fact)
     assert getattr(facts_of_record(later, BOOK.policies), fact)
+
+
+BY_RULE, BY_VOICE = "RejectCallerVoiceFromValidationRule", "RejectCallerVoice"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "by_rule_only"),
+    [
+        ([BY_RULE], True),
+        ([BY_RULE, "AgentViewed"], True),
+        ([BY_RULE, BY_VOICE], False),
+        ([BY_VOICE, BY_RULE], False),
+        ([BY_RULE, BY_VOICE, BY_RULE], False),
+        ([BY_VOICE], False),
+    ],
+)
+def test_reject_is_of_a_rule_only_until_somebody_rejects_the_voice(statuses: list[str], by_rule_only: bool) -> None:
+    """A person's reject takes enrolls back, and none follows it; after a rule's a person's distrust still leads to one."""
+    known = call()
+    for after_s, status in enumerate(statuses):
+        known = read_again(known, NOW + seconds(after_s), status=status)
+    assert (known.seen.rejected, known.seen.rejected_by_rule_only) == (True, by_rule_only)
+
+
+def test_fold_of_a_reading_remembers_what_no_fact_says() -> None:
+    """That it went on, that it named a person, that the member has a voiceprint. Nothing of it is known before."""
+    fresh = call(person_id=None)
+    silent = read_again(fresh, person_id=None, has_ended=True)
+    assert (silent.life.was_live, silent.seen.was_named, silent.seen.voiceprint) == (False, False, False)
+    shown = read_again(fresh, is_voice_enrolled=True)
+    later = read_again(shown, NOW + seconds(5), person_id=None, has_ended=True)
+    assert (later.life.was_live, later.seen.was_named, later.seen.voiceprint) == (True, True, True)
+
+
+def test_fold_of_a_listing_remembers_that_there_were_several_candidates() -> None:
+    """The one that is left need not be the caller."""
+    several = replace(LISTED, candidates=(Candidate(person_id="p-1"), Candidate(person_id="p-2")))
+    assert not fold_note(call(), LISTED, NOW)[0].seen.had_several_candidates
+    found, _ = fold_note(call(), several, NOW)
+    assert fold_note(found, replace(LISTED, listed_at=NOW + seconds(1)), NOW)[0].seen.had_several_candidates
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_shown"),
+    [
+        ({}, True),
+        ({"state": EffectState.CONFIRMED}, True),
+        ({"state": EffectState.UNKNOWN}, False),
+        ({"person_id": "p-2"}, False),
+    ],
+)
+def test_assign_was_shown_once_the_queue_or_the_details_name_its_person(
+    changes: dict[str, Any], is_shown: bool
+) -> None:
+    """So it was not ignored."""
+    assign = replace(Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW), **changes)
+    known = call(assign=assign)
+    assert not fold_note(known, replace(LISTED, person_id=None), NOW)[0].ledger.assign.was_shown
+    assert not read_again(known, person_id=None).ledger.assign.was_shown
+    assert fold_note(known, replace(LISTED, person_id="p-1"), NOW)[0].ledger.assign.was_shown is is_shown
+    assert read_again(known, person_id="p-1").ledger.assign.was_shown is is_shown
+
+
+@pytest.mark.parametrize("is_operators", [True, False])
+def test_person_of_an_operator_stays_theirs_after_our_assign(is_operators: bool) -> None:
+    """Only whom we have chosen may be replaced by a person at the desk."""
+    assign = Effect(
+        state=EffectState.APPLIED, person_id="p-1", requested_by="bot", is_operators=is_operators, sent_at=NOW
+    )
+    ledger = assigned(call(assign=assign), BOOK, NOW).ledger
+    assert (ledger.assigned_person_id, ledger.assigned_as) == ((None, None) if is_operators else ("p-1", "bot"))
+
+
+@pytest.mark.parametrize(
+    ("shown", "verified_as"), [(reading(), "p-1"), (reading(person_id=None), "p-2"), (None, "p-2")]
+)
+def test_passcode_that_came_with_the_next_member_is_of_the_one_before(shown: Any, verified_as: str) -> None:
+    """It may have been written before they came, so it is not theirs."""
+    found = read_again(call(reading=shown), person_id="p-2", status="MFAValidated")
+    assert found.statements.identity is not None
+    assert found.statements.identity.person_id == verified_as
+
+
+@pytest.mark.parametrize("shown", [None, "p-2"])
+def test_call_whose_assign_was_ignored_is_nobodys(shown: str | None) -> None:
+    """Unless details name somebody: that is not whom we had assigned."""
+    known = call(person_id=shown or "p-1", answered_for="p-1", assigned_person_id="p-1", assigned_as="bot")
+    found = unassigned(with_stored(known, reading=reading(person_id=shown)))
+    assert (found.ledger.assigned_person_id, found.ledger.assigned_as) == (None, None)
+    assert (found.seen.person_id, found.seen.answered_for) == ((None, "") if shown is None else (shown, "p-1"))
+
+
+@pytest.mark.parametrize(("number", "is_known"), [("5550100", True), (None, True), ("5550199", False)])
+def test_marks_under_a_number_are_looked_up_again_for_another_number(number: str | None, is_known: bool) -> None:
+    """What other calls left under the one before says nothing of this one."""
+    marks = Marks(person_id="p-1", has_number=True, kinds=("fraud",))
+    known = call(phone_number="5550100", earlier_marks=marks)
+    found, _ = fold_note(known, replace(LISTED, phone_number=number), NOW)
+    assert found.seen.earlier_marks == replace(marks, has_number=is_known)
+    assert fold_note(call(), replace(LISTED, phone_number=number), NOW)[0].seen.earlier_marks is None
 
 
 FORGOTTEN = ("AgentViewed", "GrabbedCall", "A status of next year")

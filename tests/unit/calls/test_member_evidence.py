@@ -110,6 +110,8 @@ def test_what_the_voice_was_not_is_remembered_by_member() -> None:
     assert (again.mismatch, again.mismatched_members) == (True, ("p-1",))
     third = of_member(again, "p-3")
     assert (third.mismatched_members, third.authenticated_members) == (("p-1",), ("p-1",))
+    fourth = of_member(replace(third, mismatch=True, authenticated=True), "p-4")
+    assert (fourth.mismatched_members, fourth.authenticated_members) == (("p-1", "p-3"), ("p-1", "p-3"))
     recognised = of_member(replace(third, authenticated=True, authenticated_members=("p-3",)), "p-1")
     assert recognised.authenticated_members == ("p-3",)
 

@@ -60,6 +60,7 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
         History(answered=3, signs={"red": 3}),
     ),
     "seen.answered_for": ("p-1", "", "p-1"),
+    "life.was_live": (True, True, True),
     "plan.watch_from": (NOW, EARLIER, NOW),
     "plan.next_check_at": (NOW, EARLIER, NOW),
     "plan.recheck_from": (NOW, EARLIER, NOW),
@@ -133,8 +134,8 @@ def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: Effe
 def test_fold_of_a_merge_keeps_what_was_done_under_either_id(failed: EffectState, done: EffectState) -> None:
     """An effect that failed under one id and succeeded under the other is in force: a second one would not be the first."""
     for ours, theirs in ((failed, done), (done, failed)):
-        other = call(voice_id="alt-1", enroll=Effect(state=theirs))
-        merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), NOW)
+        other = call(voice_id="alt-1", enroll=Effect(state=theirs, attempts=1))
+        merged, _ = fold_note(call(enroll=Effect(state=ours, attempts=1)), Merged(call=other), NOW)
         assert merged.ledger.enroll.state is done
 
 

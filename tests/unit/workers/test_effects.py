@@ -185,6 +185,15 @@ async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
     assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
 
 
+@pytest.mark.parametrize(("hinted_s", "since_s"), [(None, -30), (-29, -30), (-31, -31)])
+async def test_call_began_when_it_was_first_heard_of(hinted_s: float | None, since_s: float) -> None:
+    """By its push or its first listing, whichever was earlier."""
+    hinted_at = None if hinted_s is None else NOW + seconds(hinted_s)
+    held = HeldClaim(call(enroll=replace(INTENDED, operator=None), hinted_at=hinted_at))
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert held.since == [NOW + seconds(since_s)]
+
+
 @pytest.mark.parametrize(
     ("sent_s", "last_word", "said_s", "since_s"),
     [
