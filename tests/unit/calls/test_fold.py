@@ -150,6 +150,15 @@ def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
     assert other.plan.checks_used == 7, "somebody else was assigned: a lost record may have known of it"
 
 
+@pytest.mark.parametrize(("username", "used"), [(None, 3), ("bob", 7)])
+def test_assign_of_a_call_that_somebody_had_claimed_charges_what_may_have_been_checked(
+    username: str | None, used: int
+) -> None:
+    """A record that Redis lost may have checked it for whoever stood there."""
+    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, core_username=username)
+    assert assigned(new, BOOK, NOW).plan.checks_used == used
+
+
 def test_call_that_we_assign_to_another_person_is_read_before_anything_else() -> None:
     """The last reading is not about this person. It is, if the same person stood there before."""
     for stood, is_read_again in (("p-2", True), ("p-1", False), (None, False)):
@@ -259,11 +268,19 @@ def test_person_of_an_operator_stays_theirs_after_our_assign(is_operators: bool)
 
 
 @pytest.mark.parametrize(
-    ("shown", "verified_as"), [(reading(), "p-1"), (reading(person_id=None), "p-2"), (None, "p-2")]
+    ("shown", "now_reads", "verified_as"),
+    [
+        (reading(), "p-2", "p-1"),
+        (reading(person_id=None), "p-2", "p-2"),
+        (None, "p-2", "p-2"),
+        (None, None, "p-1"),
+    ],
 )
-def test_passcode_that_came_with_the_next_member_is_of_the_one_before(shown: Any, verified_as: str) -> None:
-    """It may have been written before they came, so it is not theirs."""
-    found = read_again(call(reading=shown), person_id="p-2", status="MFAValidated")
+def test_passcode_that_came_with_the_next_member_is_of_the_one_before(
+    shown: Any, now_reads: str | None, verified_as: str
+) -> None:
+    """It may have been written before they came, so it is not theirs. If details name nobody, the queue's member counts."""
+    found = read_again(call(reading=shown), person_id=now_reads, status="MFAValidated")
     assert found.statements.identity is not None
     assert found.statements.identity.person_id == verified_as
 
