@@ -12,14 +12,16 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.record import Asked, Call, Candidate, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.rules.assignment import Assignment
-from callkeeper.calls.rules.book import Between
+from callkeeper.calls.rules.book import Between, InList
 from callkeeper.calls.schedule import reads
 from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
 from callkeeper.calls.steps import (
     Check,
+    Decline,
     Drop,
     Establish,
     Intend,
@@ -155,6 +157,27 @@ def test_decide_spends_no_checks_on_a_call_without_a_person() -> None:
     """A call nobody is assigned to spends no automatic checks by default."""
     nobody = call(next_check_at=DUE, person_id=None, assign=Effect(state=EffectState.REFUSED))
     assert not isinstance(next_deed(nobody), Check)
+
+
+def test_decide_declines_a_check_that_must_not_be_made() -> None:
+    """The desk is told at once, and not when the facts change."""
+    assert isinstance(next_deed(call(checks_used=20, check_wish=word())), Decline)
+    assert not isinstance(next_deed(call(checks_used=20)), Decline)
+
+
+def test_decide_judges_no_call_that_was_not_read() -> None:
+    """Nothing is known of it, whatever the queue and the desk say."""
+    step = decide_record(call(reading=None, identity=verified(), next_read_at=NOW), BOOK, NOW)
+    assert step == Read("watch")
+
+
+def test_decide_knows_the_lists_that_rules_ask_about() -> None:
+    """A member on the list of a bank's own fraud desk must not be enrolled because the list was not looked at."""
+    listed = Rule("listed", (("person", InList("watched")),), Outcome.HOLD, "because")
+    lists = NamedLists({"watched": frozenset({"p-1"})})
+    book = dataclasses.replace(BOOK, rules=(listed, *BOOK.rules), lists=lists)
+    assert isinstance(next_deed(call(identity=verified())), Intend)
+    assert not isinstance(next_deed(call(identity=verified()), book=book), Intend)
 
 
 def test_decide_waits_for_the_earlier_of_check_and_read() -> None:
@@ -403,8 +426,9 @@ def test_decide_lets_a_settled_call_rest() -> None:
     """Nothing is sent for a settled call. A doubt that a merge brought in needs a person."""
     settled = call(phase=Phase.SETTLED, next_check_at=DUE, next_read_at=DUE)
     assert decide_record(settled, BOOK, NOW) == Rest()
-    doubtful = replace(settled, ledger=replace(settled.ledger, enroll=Effect(state=EffectState.SENT, sent_at=NOW)))
-    assert decide_record(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        doubtful = with_stored(settled, **{kind: Effect(state=EffectState.SENT, sent_at=NOW)})
+        assert decide_record(doubtful, BOOK, NOW) == Establish(kind, EffectState.UNRESOLVED)
 
 
 def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy() -> None:
@@ -622,6 +646,14 @@ def test_decide_reads_before_it_assigns_the_person_on_a_claimed_call(username: s
     intended = Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=NOW)
     known = call(assign=intended, assign_wish=word(person_id="p-1"), person_id="p-1", core_username=username)
     assert next_deed(with_stored(known, reading=reading(core_username=username))) == step
+
+
+@pytest.mark.parametrize(("was_read", "step"), [(False, Read("before assign")), (True, Send(EffectKind.ASSIGN))])
+def test_decide_reads_before_it_replaces_our_own_assign(was_read: bool, step: Step) -> None:
+    """Once since it was intended: whom we replace may have been claimed by then."""
+    intended = Effect(state=EffectState.INTENDED, person_id="p-2", intended_at=NOW, was_read_since=was_read)
+    known = call(assign=intended, assign_wish=word(person_id="p-2"), assigned_person_id="p-1")
+    assert next_deed(known) == step
 
 
 def test_decide_reads_before_an_assign_over_somebody_elses() -> None:

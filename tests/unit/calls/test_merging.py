@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import of_member, usable_answers
-from callkeeper.calls.merging import merged
+from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
 from callkeeper.calls.record import Asked, Call, Candidate, History, Marks, Phase, Reason
 from tests.records import stored_value, with_stored
@@ -38,6 +39,7 @@ EARLIER = NOW - timedelta(minutes=9)
 FLAGS = {
     "seen": "authenticated full_authentication rejected enrolled unenrolled opted_out opted_in mismatch risky_device red "
     "pending failed_feedback voiceprint was_named had_several_candidates",
+    "life": "was_live",
     "plan": "is_age_unknown",
     "statements": "were_made",
 }
@@ -60,7 +62,6 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
         History(answered=3, signs={"red": 3}),
     ),
     "seen.answered_for": ("p-1", "", "p-1"),
-    "life.was_live": (True, True, True),
     "plan.watch_from": (NOW, EARLIER, NOW),
     "plan.next_check_at": (NOW, EARLIER, NOW),
     "plan.recheck_from": (NOW, EARLIER, NOW),
@@ -304,3 +305,40 @@ def test_merge_takes_the_higher_revision() -> None:
     """Whoever has seen either record must not take the merged one for an older one."""
     one, other = replace(call(), revision=3), replace(call(voice_id="alt-1"), revision=5)
     assert merged(one, other, NOW).revision == merged(other, one, NOW).revision == 5
+
+
+GUID = "0b0f2bd4-27a0-4c3e-9d1c-3f1c5b3c9a11"
+
+
+@pytest.mark.parametrize(
+    ("other_id", "ours", "theirs", "names"),
+    [
+        ("alt-1", {}, {}, ("alt-1", None)),
+        ("alt-2", {"alternate_id": "alt-1", "spelled": "ours"}, {}, ("alt-1", "ours")),
+        (GUID.upper(), {}, {"alternate_id": "alt-1"}, ("alt-1", GUID.upper())),
+    ],
+)
+def test_merge_knows_both_ids_of_the_call(
+    other_id: str, ours: dict[str, Any], theirs: dict[str, Any], names: tuple[str | None, str | None]
+) -> None:
+    """A research case may name either. Another spelling is no other id, and requests spell the id as the service does."""
+    known = call(voice_id=GUID, **ours)
+    found = merged(known, call(voice_id=other_id, **theirs), NOW).names
+    assert (found.alternate_id, found.spelled) == names
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        (call(voice_id="alt-1", phone_number="5550100"), ("alt-1", None, "5550100")),
+        (call(voice_id=GUID.upper(), alternate_id="alt-1"), ("alt-1", GUID.upper(), None)),
+        (call(voice_id="alt-1", spelled="theirs"), ("alt-1", "theirs", None)),
+    ],
+)
+def test_record_under_a_new_id_goes_on_as_the_other(other: Call, names: tuple[str | None, ...]) -> None:
+    """Under the new id nothing was listed or read yet, and no check of it was counted elsewhere."""
+    known = with_stored(other, checks_moved=3, checks_used=5)
+    found = continued(CallId("cu-1", GUID), known)
+    assert (found.names.alternate_id, found.names.spelled, found.names.phone_number) == names
+    assert (found.voice_id, found.life.listed_at, found.seen.reading) == (GUID, None, None)
+    assert (found.plan.checks_moved, found.plan.checks_used, found.ledger) == (0, 5, known.ledger)
