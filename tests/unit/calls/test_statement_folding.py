@@ -59,7 +59,7 @@ def heard(known: Call, *notes: Statement) -> tuple[Call, list[Entry]]:
 VERIFIED = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
 WORDS = {
     "verified": said(Verified, 2, **VERIFIED),
-    "distrusted": said(Distrusted, 2),
+    "distrusted": said(Distrusted, 2, reason="odd voice"),
     "assign": said(AssignWish, 2, person_id="p-1"),
 }
 
@@ -164,8 +164,10 @@ def test_statement_is_kept_and_judged(note: Statement, kept: dict[str, Any]) -> 
     """The call is not dropped as a hint, and what is decided next is written, also if it is the same as before."""
     found, lines = heard(call(last_verdict="earlier"), note)
     assert with_stored(found, has_statements=True, heard_at=NOW, **kept) == found
-    told = ("person_id", "validation_type")
-    assert [[getattr(line, name) for name in told] for line in lines] == [[getattr(note, name, None) for name in told]]
+    told = {"person_id": "person_id", "validation_type": "validation_type", "reason": "because"}
+    assert [[getattr(line, name) for name in told.values()] for line in lines] == [
+        [getattr(note, name, None) for name in told]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +295,14 @@ def test_answer_that_may_mean_another_effect_closes_nothing() -> None:
         found, lines = heard(needy, said(Resolved, applied=False, effect=effect))
         assert (found.ledger, found.statements.open_question) == (needy.ledger, needy.statements.open_question)
         assert [line.because for line in lines] == ["absent"]
+
+
+@pytest.mark.parametrize("effect", [None, ENROLL])
+def test_answer_corrects_nothing_that_details_have_shown(effect: EffectKind | None) -> None:
+    """Otherwise an enroll in force would count as absent, and a second one would be sent."""
+    known = call(enroll=Effect(state=EffectState.CONFIRMED, sent_at=NOW, attempts=1))
+    found, _ = heard(known, said(Resolved, applied=False, effect=effect))
+    assert found.ledger == known.ledger
 
 
 def test_answer_that_corrects_an_earlier_one_is_told_as_one() -> None:
