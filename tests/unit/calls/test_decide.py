@@ -357,6 +357,7 @@ def test_decide_withdraws_an_intention_that_is_not_wanted_any_more(changes: dict
     wanted = call(enroll=intended, identity=verified())
     assert next_deed(wanted) == Send(EffectKind.ENROLL)
     assert isinstance(next_deed(with_stored(wanted, **changes)), Withdraw)
+    assert next_deed(with_stored(wanted, identity=None)) == Withdraw(EffectKind.ENROLL, "now hold: otherwise")
 
 
 SETTLED = {
