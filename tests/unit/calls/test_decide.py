@@ -159,6 +159,19 @@ def test_decide_spends_no_checks_on_a_call_without_a_person() -> None:
     assert not isinstance(next_deed(nobody), Check)
 
 
+def test_decide_writes_facts_when_they_change() -> None:
+    """Once: the trail says what was known, and the next step is the same."""
+    known = call()
+    decided = decide_record(known, BOOK, NOW)
+    assert isinstance(decided, WriteDecision)
+    told = with_stored(known, last_verdict=decided.verdict.fingerprint, last_facts=decided.facts)
+    step = decide_record(told, BOOK, NOW)
+    assert not isinstance(step, WriteFacts)
+    changed = decide_record(with_stored(told, last_facts="earlier"), BOOK, NOW)
+    assert isinstance(changed, WriteFacts)
+    assert (changed.facts, changed.then) == (decided.facts, step)
+
+
 def test_decide_declines_a_check_that_must_not_be_made() -> None:
     """The desk is told at once, and not when the facts change."""
     assert isinstance(next_deed(call(checks_used=20, check_wish=word())), Decline)
