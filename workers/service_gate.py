@@ -11,12 +11,12 @@ What people close, and the wait for effects after Redis was replaced, are articl
 to say that they hold a call. The script that books an effect or a check asks for the pause once more.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -46,6 +46,10 @@ from callkeeper.service import (
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import DETAILS, QUEUE, TOKEN, AuthMode, Endpoint
 from workers.answer_patterns import AnswerPatterns
+
+ALONE_S, ALONE_AMONG = 60.0, 4
+"""Of the institutions that were answered in this time, in seconds, one in so many at most was answered by 429, too: then
+these have limits of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +109,9 @@ class ServiceGate:
         self._figures = figures
         self._barred_s: Callable[[Endpoint, str], float | None] = lambda *_: None
         self._answered: set[str] = set()
-        self._answers: Counter[str] = Counter()
-        """How many requests were answered, by endpoint."""
-        self._turned_away: dict[tuple[str, str], int] = {}
-        """How many of an endpoint's were, at the last 429 for an institution that has had no answer since."""
+        self._answered_at_s: dict[str, float] = {}
+        self._turned_away_at_s: dict[str, float] = {}
+        """When each institution was answered last, and when by 429, by the process's clock."""
         self.patterns = AnswerPatterns(figures.see, store.monotonic)
 
     def see_bars_of(self, service: Reseller) -> None:
@@ -168,9 +171,7 @@ class ServiceGate:
         store, kind = self._store, EndpointKind.QUEUE if endpoint is QUEUE else EndpointKind.CALLS
         if error is None:
             self._answered.add(endpoint.name)
-            self._answers[endpoint.name] += 1
-            if self._turned_away:
-                self._turned_away.pop((endpoint.name, institution_key), None)
+            self._answered_at_s[institution_key] = store.monotonic()
             store.budget.answers.add()
             if not store.breakers.has_failed(institution_key, kind):
                 return  # the usual case: there is nothing to clear
@@ -188,20 +189,24 @@ class ServiceGate:
             pause_s = error.retry_after_s or 0.0
         if (result := result_of(endpoint, institution_key, error)) is not None:
             await self.publish(*result, kind, outcome=outcome, pause_s=pause_s)
-        if isinstance(error, _BUSY) and not self._is_always_turned_away(endpoint, institution_key):
+        if isinstance(error, _BUSY):
+            is_own = self._is_turned_away_alone(institution_key)
             with suppress(RedisError):
-                await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
+                await store.budget.turned_away(institution_key, len(store.breakers.acted_for), is_own=is_own)
 
-    def _is_always_turned_away(self, endpoint: Endpoint, institution_key: str) -> bool:
-        """Note a 429. Return whether it was the last answer, too, although others were answered since.
+    def _is_turned_away_alone(self, institution_key: str) -> bool:
+        """Note a 429. Return whether the institution gets them again and again, and few others get any.
 
-        Then the institution has a reason of its own, such as a used-up quota. It must not lower the account's rate again
-        and again.
+        Then it has a limit or a quota of its own, and so may some others. The account's limit meets all in turn.
         """
-        about, answers = (endpoint.name, institution_key), self._answers[endpoint.name]
-        before = self._turned_away.get(about)
-        self._turned_away[about] = answers
-        return before is not None and before < answers
+        now_s = self._store.monotonic()
+        was_before = now_s - self._turned_away_at_s.get(institution_key, -inf) < ALONE_S
+        self._turned_away_at_s[institution_key] = now_s
+        turned_away, answered = (
+            sum(now_s - at_s < ALONE_S for at_s in seen.values())
+            for seen in (self._turned_away_at_s, self._answered_at_s)
+        )
+        return was_before and turned_away <= answered / ALONE_AMONG
 
     def _note_disturbed(self, endpoint: Endpoint, error: BaseException, *, is_stopped: bool) -> None:
         """Count a failure that opens no breaker: after an answer of the same endpoint, or an unreadable answer."""

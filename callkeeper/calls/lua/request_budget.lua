@@ -5,11 +5,11 @@
 -- are kept beside it, in a sorted set per scope and class: member -> when it is expected to ask again.
 -- `asked` says what `rest` is:
 --       'take': class, requests, member, a random number from 0 to 1, (scope, configured rate or 0) once or twice
---       'busy' or 'strained': scope, configured rate or 0, answers per second of the reporter, number of institutions
---       we act for
+--       'busy', 'own' or 'strained': scope, configured rate or 0, answers per second of the reporter, number of
+--       institutions we act for
 --       'calm': scopes ... or none for all
--- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429, 'strained'
--- 503 answers, 'calm' forgets what those taught. They return the scopes that are
+-- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429, 'own' one of
+-- an institution's own limit, 'strained' 503 answers, 'calm' forgets what those taught. They return the scopes that are
 -- known. A repetition takes, or lowers, once more, which errs on the safe side.
 local now = now_ms()
 
@@ -215,7 +215,7 @@ local function common(acted_for, is_load)
     return #found >= math.min(3, math.max(2, acted_for)) and found or {}
 end
 
-local function told(is_load)
+local function told(is_load, is_own)
     local scope = ARGV[rest]
     local set, answered, acted_for = tonumber(ARGV[rest + 1]), tonumber(ARGV[rest + 2]), tonumber(ARGV[rest + 3])
     local function note(s, answers)
@@ -224,10 +224,10 @@ local function told(is_load)
     end
     local account = load('')
     local is_known = account.learned > 0 or account.set > 0 or is_load and account.kind == LOADED
-    local s = (is_known or scope == '') and account or load(scope)
+    local s = scope ~= '' and (is_own or not is_known) and load(scope) or account
     if s.scope == scope then s.set = set end
     note(s, answered)
-    if s ~= account then
+    if s ~= account and not is_own then
         -- From then on the account has a rate, and the rates learned for single institutions are forgotten.
         local most, found = 0, common(acted_for, is_load)
         for _, other in ipairs(found) do
@@ -249,4 +249,4 @@ end
 
 if asked == 'take' then return take() end
 if asked == 'calm' then return calm() end
-return told(asked == 'strained')
+return told(asked == 'strained', asked == 'own')

@@ -179,12 +179,13 @@ class RequestBudget:
             self._polled_at_s = now_s
             self._see(await self._redis.hkeys(self._key))
 
-    async def turned_away(self, institution_key: str, acted_for: int) -> None:
+    async def turned_away(self, institution_key: str, acted_for: int, *, is_own: bool = False) -> None:
         """Lower the rate after a 429.
 
-        If several of the ``acted_for`` institutions get 429, it is the account's rate that is lowered.
+        If several of the ``acted_for`` institutions get 429, it is the account's rate that is lowered, unless the limit
+        ``is_own``: the institution's.
         """
-        await self._report("busy", institution_key, acted_for)
+        await self._report("own" if is_own else "busy", institution_key, acted_for)
 
     async def strained(self, institution_key: str, acted_for: int) -> None:
         """Lower the rate because the service answers 503. Arguments as `turned_away`."""
