@@ -33,7 +33,6 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.last_listing import (
     ASK_AGAIN,
     STANDING_FRESH,
-    STANDING_KEPT,
     Listings,
     Standing,
 )
@@ -77,8 +76,8 @@ for so long after its time a permit is kept for who waits."""
 PORTION_S = 2.0
 """After this time, in seconds, no more keys are asked for before what was learned is used: a worker that starts waits."""
 
-RENEWED_AFTER = STANDING_KEPT / 2
-"""How old a standing may get before the service is asked by key again. None may expire while its turn has not come."""
+RENEWED_AFTER = timedelta(minutes=30)
+"""How old a standing may get before the service is asked by key again."""
 
 WHILE_ASKED_S = 0.5
 """How soon a call asks again while another worker asks the service, in seconds."""
@@ -247,7 +246,7 @@ class Institutions:
         await self.service.renew()
         listed = await self.service.institution_keys()
         now, standings = await self.store.now(), await self.listings.standings()
-        stored = {key: one for key, one in standings.items() if one.is_younger(STANDING_KEPT, now)}
+        stored = {key: one for key, one in standings.items() if one.told_at is not None}
         owned = await self._owned(listed, stored)
         sure = {key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)}
         missing = self._acted_for(owned | (self.only or frozenset())) - sure

@@ -31,9 +31,6 @@ need, should not stop effects at once."""
 ASK_AGAIN = timedelta(seconds=10)
 """How soon an institution is asked for again after no answer, by all workers together."""
 
-STANDING_KEPT = timedelta(hours=1)
-"""An older standing is not known any more."""
-
 _SKEW = timedelta(seconds=5)
 """An instant may be ahead by this much, because a claim counts on from Redis's time. One further ahead is from before
 Redis's clock was set back, and counts as old."""
@@ -301,12 +298,13 @@ class Listings:
         return found
 
     async def save_standings(self, standings: Iterable[Standing]) -> None:
-        """Store what the service says of institutions. All expire an hour after the last was stored."""
+        """Store what the service says of institutions. The last answer counts, however old, for all but effects."""
         stored = {standing.key: _ENCODER.encode(standing) for standing in standings}
         if not stored:
             return
         pipe = self._redis.pipeline(transaction=True)
-        await pipe.hset(self.keys.standings, mapping=stored).expire(self.keys.standings, STANDING_KEPT).execute()
+        # Releases up to 0.4.0 let all expire after an hour.
+        await pipe.hset(self.keys.standings, mapping=stored).persist(self.keys.standings).execute()
 
     async def standing(self, institution_key: str) -> Standing | None:
         """Return what the service last said of one institution; None if nothing or it cannot be read."""

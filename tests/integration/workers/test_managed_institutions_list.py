@@ -175,3 +175,15 @@ async def test_worker_that_starts_does_not_wait_for_all_institutions(sandbox_asg
     for _ in range(12):
         await rig.run(5)
     assert await told(rig) == keys
+
+
+async def test_last_answer_counts_however_long_the_service_says_nothing_more(rig: Rig) -> None:
+    """Calls need neither the list nor the keys: they are assigned also after three hours without either."""
+    await rig.run(5)
+    for target in ("institutions", "institution"):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=500))
+    for _ in range(3):
+        rig.stage.advance(3600)
+        await rig.run(30)
+    assert await assigned(rig, 10) == [KEY, OTHER]
+    assert await rig.redis.ttl(rig.store.keys.standings) == -1
