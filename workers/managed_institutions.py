@@ -335,8 +335,8 @@ class Institutions:
     ) -> dict[str, Standing]:
         """Return what the service says of institutions. Log and count those that cannot be read.
 
-        ``listed`` are the keys of the login, ``told`` those of which something is known: they are asked for last. Keys
-        that failed before must not keep the others waiting either.
+        ``listed`` are the keys of the login, ``told`` those of which something is known: they are asked for after those
+        of which nothing is. Keys that failed before come last: they must not keep the others waiting.
         """
         began_s = self.monotonic()
 
@@ -346,7 +346,7 @@ class Institutions:
             kind = Permit.LISTING if key in told else Permit.EFFECT
             return not await self.store.budget.wait_s(kind, "standing", key)
 
-        in_turn = sorted(keys, key=lambda key: (key in told, key in self._unreadable, key not in self._left, key))
+        in_turn = sorted(keys, key=lambda key: (key in self._unreadable, key in told, key not in self._left, key))
         asked = await ask_standings(self.service, in_turn, may_ask=may_ask)
         self._left = tuple(asked.left)
         for key, one in seen_in_standings(asked, listed, self._standings):

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.store.request_budget import budget_use
 from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
@@ -187,3 +188,17 @@ async def test_last_answer_counts_however_long_the_service_says_nothing_more(rig
         await rig.run(30)
     assert await assigned(rig, 10) == [KEY, OTHER]
     assert await rig.redis.ttl(rig.store.keys.standings) == -1
+
+
+async def test_keys_that_fail_do_not_keep_an_institution_from_being_active_again(rig: Rig) -> None:
+    """What is known of it is asked for anew, although three others have never been answered about."""
+    rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.ANSWER, status=500))
+    for number in range(3):
+        rig.stage.world.add_institution(key := f"cu-1{number:02}")
+        rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=key, action=Action.ANSWER, status=503))
+    rig.stage.world.add_institution(OTHER, status=InstitutionStatus.DISABLED)
+    await rig.run(20)
+    assert await told(rig) == {KEY, OTHER}
+    rig.stage.world.add_institution(OTHER)
+    await rig.run(70)
+    assert (await rig.listings.standings())[OTHER].status == "Active"
