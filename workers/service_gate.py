@@ -203,7 +203,7 @@ class ServiceGate:
         was_before = now_s - self._turned_away_at_s.get(institution_key, -inf) < ALONE_S
         self._turned_away_at_s[institution_key] = now_s
         turned_away, answered = (
-            sum(now_s - at_s < ALONE_S for at_s in seen.values())
+            sum(now_s - at_s < ALONE_S for key, at_s in seen.items() if key != ACCOUNT)
             for seen in (self._turned_away_at_s, self._answered_at_s)
         )
         return was_before and turned_away <= answered / ALONE_AMONG

@@ -412,6 +412,23 @@ async def test_limits_of_a_few_institutions_are_their_own(
     assert {use.institution_key for use in await budget_use(redis, Keys()) if use.limit_per_s < 5} == learned
 
 
+@pytest.mark.parametrize(("institutions", "limited"), [(3, {""}), (4, {"", KEY})])
+async def test_limit_is_an_institution_s_own_if_it_alone_of_four_is_turned_away(
+    make: Callable[..., Store], redis: Redis, institutions: int, limited: set[str]
+) -> None:
+    """Logins and lists are answered, too, but they are not for an institution, so they do not count as one."""
+    store, keys = make(10.0), [f"cu-{number}" for number in range(1, 1 + institutions)]
+    store.breakers.acted_for = frozenset(keys)
+    gate = ServiceGate(store, structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
+    await take(store.budget, Permit.READ, "r", 1)
+    await gate.report(TOKEN, "", None, 0.1)
+    for key in keys:
+        await gate.report(DETAILS, key, None, 0.1)
+    for _ in range(2):
+        await gate.report(QUEUE, KEY, ServiceBusy(QUEUE.name, "status 429"), 0.1)
+    assert {use.institution_key for use in await budget_use(redis, Keys())} == limited
+
+
 async def test_others_hear_of_a_learned_rate(make: Callable[..., Store], hand: Hand) -> None:
     """A process that was not refused goes by what another learned, a second later at most."""
     refused, other = make().budget, make().budget
