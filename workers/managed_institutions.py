@@ -123,6 +123,7 @@ class Institutions:
     _unknown_because: str = ""
     _unlisted_because: str = ""
     _unreadable: Mapping[str, ResellerError] = field(default_factory=dict)
+    """The last errors of keys that failed, in the order in which they were asked for."""
     _is_silent: bool = False
     _left: tuple[str, ...] = ()
     """Keys that are asked for next (`Standings.left`)."""
@@ -336,7 +337,7 @@ class Institutions:
         """Return what the service says of institutions. Log and count those that cannot be read.
 
         ``listed`` are the keys of the login, ``told`` those of which something is known: they are asked for after those
-        of which nothing is. Keys that failed before come last: they must not keep the others waiting.
+        of which nothing is. Keys that failed before come last, those that were asked for longest ago first.
         """
         began_s = self.monotonic()
 
@@ -346,7 +347,8 @@ class Institutions:
             kind = Permit.LISTING if key in told else Permit.EFFECT
             return not await self.store.budget.wait_s(kind, "standing", key)
 
-        in_turn = sorted(keys, key=lambda key: (key in self._unreadable, key in told, key not in self._left, key))
+        turns = {key: number for number, key in enumerate(self._unreadable, start=1)}
+        in_turn = sorted(keys, key=lambda key: (turns.get(key, 0), key in told, key not in self._left, key))
         asked = await ask_standings(self.service, in_turn, may_ask=may_ask)
         self._left = tuple(asked.left)
         for key, one in seen_in_standings(asked, listed, self._standings):
@@ -362,8 +364,8 @@ class Institutions:
             self.counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
             if type(error) is not type(self._unreadable.get(key)):
                 self.log.warning("institution_unreadable", institution=key, error=type(error).__name__)
-        found = {**self._unreadable, **asked.unreadable}
-        self._unreadable = {key: error for key, error in found.items() if key not in asked.known}
+        before = {key: error for key, error in self._unreadable.items() if key not in asked.unreadable}
+        self._unreadable = {key: error for key, error in (before | asked.unreadable).items() if key not in asked.known}
         standings = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
         return handled_in_test(standings, self.in_test)
 

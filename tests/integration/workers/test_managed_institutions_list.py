@@ -202,3 +202,19 @@ async def test_keys_that_fail_do_not_keep_an_institution_from_being_active_again
     rig.stage.world.add_institution(OTHER)
     await rig.run(70)
     assert (await rig.listings.standings())[OTHER].status == "Active"
+
+
+async def test_key_that_is_answered_again_is_found_although_others_go_on_failing(rig: Rig) -> None:
+    """Keys that have failed take turns: the first three of them do not keep a fourth from being asked for."""
+    rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.ANSWER, status=500))
+    keys = [f"cu-1{number:02}" for number in range(4)]
+    for key in keys:
+        rig.stage.world.add_institution(key)
+    *_, last = (
+        rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=key, action=Action.ANSWER, status=503))
+        for key in keys
+    )
+    await rig.run(20)
+    rig.stage.sandbox.faults.clear(last.id)
+    await rig.run(10)
+    assert await told(rig) == {KEY, OTHER, keys[-1]}
