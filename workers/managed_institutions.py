@@ -70,11 +70,12 @@ WHILE_SILENT = timedelta(seconds=3)
 answers."""
 
 GO_ON = timedelta(seconds=0.5)
-"""How soon one of all workers goes on asking for keys for which there was no permit. It must be less than a second:
-for so long after its time a permit is kept for who waits."""
+"""How soon one of all workers goes on asking for keys for which there was no permit. It must be less than a second: a
+permit is kept for no longer after the time at which the worker should ask again."""
 
 PORTION_S = 2.0
-"""After this time, in seconds, no more keys are asked for before what was learned is used: a worker that starts waits."""
+"""After this time, in seconds, what was learned is used before more keys are asked for: a worker that starts waits for
+it."""
 
 RENEWED_AFTER = timedelta(minutes=30)
 """How old a standing may get before the service is asked by key again."""
@@ -380,8 +381,9 @@ def handled_in_test(standings: Mapping[str, Standing], keys: frozenset[str]) -> 
 
 
 IN_A_ROW = 3
-"""If the first keys, this many, bring no answer, the service is taken to be down. If as many in a row get no permit, the
-others are taken to get none either: an institution may have a limit of its own. Then the rest is not asked for."""
+"""If none of the first keys, this many, is answered, the service is taken to be down, and the rest is not asked for. If as
+many in a row get no permit, the rest is asked for later. One alone proves nothing: its institution may have a limit of its
+own."""
 
 AT_ONCE = 8
 """How many keys are asked for at the same time."""

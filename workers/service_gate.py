@@ -48,8 +48,8 @@ from callkeeper.service.endpoints import DETAILS, QUEUE, TOKEN, AuthMode, Endpoi
 from workers.answer_patterns import AnswerPatterns
 
 ALONE_S, ALONE_AMONG = 60.0, 4
-"""Of the institutions that were answered in this time, in seconds, one in so many at most was answered by 429, too: then
-these have limits of their own."""
+"""If, within this time in seconds, at most one in so many of the answered institutions got 429, those have limits of their
+own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,8 +182,8 @@ class RequestBudget:
     async def turned_away(self, institution_key: str, acted_for: int, *, is_own: bool = False) -> None:
         """Lower the rate after a 429.
 
-        If several of the ``acted_for`` institutions get 429, it is the account's rate that is lowered, unless the limit
-        ``is_own``: the institution's.
+        If several of the ``acted_for`` institutions get 429, it is the account's rate that is lowered. ``is_own``: it is
+        the institution's in any case.
         """
         await self._report("own" if is_own else "busy", institution_key, acted_for)
 
