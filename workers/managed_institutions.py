@@ -128,6 +128,8 @@ class Institutions:
     _is_silent: bool = False
     _left: tuple[str, ...] = ()
     """Keys that are asked for next (`Standings.left`)."""
+    _paused_until_s: float = -math.inf
+    """The service asked for no more requests about institutions before this time (`Retry-After`). Calls go on."""
     _missing: dict[str, datetime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -201,7 +203,8 @@ class Institutions:
         One request for each claim: a lease covers no more.
         """
         asked = Standings()
-        error = await asked.ask(self.service, LIST if asks_all else institution_key)
+        error = None if self._is_paused else await asked.ask(self.service, LIST if asks_all else institution_key)
+        self._heed(error)
         if error is not None:
             self.log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
             if isinstance(error, ServiceRefused) and not asks_all and institution_key in self._standings:
@@ -253,7 +256,9 @@ class Institutions:
         sure = {key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)}
         missing = self._acted_for(owned | (self.only or frozenset())) - sure
         is_due = await self._is_due(missing, stored, now, seeks=sought is not None and sought not in owned)
-        goes_on = bool(self._left) and not is_due and await self.listings.may_ask("missing", now, GO_ON)
+        goes_on = (
+            bool(self._left) and not (is_due or self._is_paused) and await self.listings.may_ask("missing", now, GO_ON)
+        )
         if is_due or goes_on:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
             self.store.breakers.acted_for = self._acted_for(owned)
@@ -275,6 +280,8 @@ class Institutions:
 
         ``missing`` are the keys that have to be asked for, ``stored`` those of which something is known.
         """
+        if self._is_paused:
+            return False
         is_away = self.store.breakers.over(ACCOUNT) is not None
         is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
         if missing or seeks:
@@ -284,6 +291,16 @@ class Institutions:
             is_due |= self._is_silent and is_unheard and await self.listings.may_ask("missing", now, WHILE_SILENT)
             self._missed_at_s = now_s if is_due else self._missed_at_s
         return is_due
+
+    @property
+    def _is_paused(self) -> bool:
+        return self.monotonic() < self._paused_until_s
+
+    def _heed(self, *errors: ResellerError | None) -> None:
+        """Ask for nothing for as long as the service wants it so."""
+        for error in errors:
+            if isinstance(error, ServiceBusy) and error.retry_after_s is not None:
+                self._paused_until_s = max(self._paused_until_s, self.monotonic() + error.retry_after_s)
 
     def _act_for(self, keys: frozenset[str]) -> None:
         self.keys = self.counting.ours = self.store.breakers.acted_for = keys
@@ -352,6 +369,7 @@ class Institutions:
         in_turn = sorted(keys, key=lambda key: (turns.get(key, 0), key in told, key not in self._left, key))
         asked = await ask_standings(self.service, in_turn, may_ask=may_ask)
         self._left = tuple(asked.left)
+        self._heed(asked.list_error, *asked.unreadable.values())
         for key, one in seen_in_standings(asked, listed, self._standings):
             self.counting.figures.see(one.assumption, one.answer, self.counting.label(key), one.shape)
         if asked.named is not None:

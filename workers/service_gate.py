@@ -290,14 +290,15 @@ def result_of(
     """Return what a request says of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
 
     A request that failed because its login failed is not a failure of its institution. A 401 with a good token proves
-    that the service answers, but says nothing of the institution.
+    that the service answers, but says nothing of the institution. When the next login may come, or the next request
+    about institutions, says nothing of calls: they go on with the token and the standings that there are.
     """
-    if isinstance(error, _BUSY) and error.retry_after_s is not None:
-        return RequestResult.PAUSE, institution_key
     if endpoint == TOKEN:
         return (RequestResult.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
     if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
         return None
+    if isinstance(error, _BUSY) and error.retry_after_s is not None:
+        return RequestResult.PAUSE, institution_key
     cause = error.__cause__ if isinstance(error, NotSent) else None
     blamed = cause if isinstance(cause, ResellerError) else error
     match error:

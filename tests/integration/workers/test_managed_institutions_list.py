@@ -218,3 +218,24 @@ async def test_key_that_is_answered_again_is_found_although_others_go_on_failing
     rig.stage.sandbox.faults.clear(last.id)
     await rig.run(10)
     assert await told(rig) == {KEY, OTHER, keys[-1]}
+
+
+@pytest.mark.parametrize("targets", [("institutions", "institution"), ("token",)], ids=lambda names: names[0])
+async def test_calls_go_on_if_the_service_wants_no_logins_or_questions_about_institutions(
+    rig: Rig, targets: tuple[str, ...]
+) -> None:
+    """It says for how long; a minute of it is believed. Calls are asked about as before."""
+    await rig.run(5)
+    busy = [
+        rig.stage.sandbox.faults.add(
+            Fault(target=target, action=Action.ANSWER, status=429, headers={"Retry-After": "300"})
+        )
+        for target in targets
+    ]
+    for _ in range(3):
+        rig.stage.advance(1500)  # the token lives
+        await rig.run(5)
+    assert await assigned(rig, 10) == [KEY, OTHER]
+    await rig.run(100)
+    assert await assigned(rig, 10) == [KEY, OTHER]
+    assert 0 < sum(fault.met for fault in busy) <= 5
