@@ -120,6 +120,7 @@ class Institutions:
     _enlisted_at_s: float | None = None
     _asked_at_s: dict[str, float] = field(default_factory=dict)
     _missed_at_s: float = -math.inf
+    _renewal_failed_at_s: float = -math.inf
     _keys_refused_at_s: float = -math.inf
     _unknown_because: str = ""
     _unlisted_because: str = ""
@@ -248,7 +249,7 @@ class Institutions:
 
         ``sought`` is a key that is not known: the service's list is read if it is not stored.
         """
-        await self.service.renew()
+        await self._renew()
         listed = await self.service.institution_keys()
         now, standings = await self.store.now(), await self.listings.standings()
         stored = {key: one for key, one in standings.items() if one.told_at is not None}
@@ -274,6 +275,15 @@ class Institutions:
         self._standings = handled_in_test(stored, self.in_test)
         self.are_known = True
         self._warn_of_unknown(owned)
+
+    async def _renew(self) -> None:
+        """Log in hourly for new keys. If that fails, the token that there is may still be good: try again in a minute."""
+        now_s = self.monotonic()
+        if now_s - self._renewal_failed_at_s >= REFRESH_S:
+            try:
+                await self.service.renew()
+            except ResellerError:  # which the log has
+                self._renewal_failed_at_s = now_s
 
     async def _is_due(self, missing: Collection[str], stored: Collection[str], now: datetime, *, seeks: bool) -> bool:
         """Tell whether this worker asks for the list and for all that is missing now.

@@ -239,3 +239,19 @@ async def test_calls_go_on_if_the_service_wants_no_logins_or_questions_about_ins
     await rig.run(100)
     assert await assigned(rig, 10) == [KEY, OTHER]
     assert 0 < sum(fault.met for fault in busy) <= 5
+
+
+async def test_worker_that_starts_while_logins_fail_goes_on_with_the_token_that_there_is(
+    rig: Rig, sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """A token lives as long as it is used. The hourly login is tried once a minute."""
+    await rig.run(5)
+    failing = rig.stage.sandbox.faults.add(Fault(target="token", action=Action.ANSWER, status=500))
+    for _ in range(3):
+        rig.stage.advance(1500)
+        await rig.run(5)
+    another, met = Rig(sandbox_asgi, redis), failing.met
+    assert await assigned(another, 10) == [KEY, OTHER]
+    await another.run(170)
+    assert await assigned(another, 10) == [KEY, OTHER]
+    assert 0 < failing.met - met <= 4
