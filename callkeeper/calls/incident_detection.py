@@ -20,6 +20,7 @@ from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quiet_outages import quiet_outages
 from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
 from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea, certificate_words, error_behind, first_refusal
+from callkeeper.calls.store.last_listing import STANDING_KEPT
 from callkeeper.calls.store.writable import REFUSALS
 
 LATE_S: Final = 5.0
@@ -37,6 +38,9 @@ REPLACED_SHOWN: Final = timedelta(hours=1)
 _SOON: Final = timedelta(seconds=15)
 _MINUTE: Final = timedelta(minutes=1)
 _A_WHILE: Final = timedelta(seconds=10)
+_TO_ASK: Final = timedelta(minutes=2)
+"""So long it may take until all institutions were asked for."""
+
 _LONGEST_GATE: Final = timedelta(minutes=20)
 """After a refused login the next one is tried within a quarter of an hour."""
 
@@ -330,9 +334,33 @@ def _unconfirmed(signals: Signals) -> Iterator[Incident]:
         "and rejects wait. Ask the service's operator."
     )
     title = "The service does not say whether an institution is active"
-    for one in sorted(signals.standings, key=lambda one: one.key):
+    known = {one.key: one for one in signals.standings if one.is_younger(STANDING_KEPT, signals.now)}
+    for one in sorted(known.values(), key=lambda one: one.key):
         if one.is_unknown(signals.now):
             yield Incident(_K.STANDING_UNCONFIRMED, title, advice, one.key, one.told_at)
+    yield from _unknown(
+        signals, _listed_lately(signals) - known.keys() - {bar.institution_key for bar in signals.barred}
+    )
+
+
+def _unknown(signals: Signals, keys: Iterable[str]) -> Iterator[Incident]:
+    """Yield an incident for each institution of which nothing is known, unless we have just begun to ask."""
+    if signals.last.began_at is None or signals.now - signals.last.began_at < _TO_ASK:
+        return
+    advice = (
+        "Nothing is done for its calls: the service's list does not name it, and no request by its key was answered in the "
+        "last hour. Ask the service's operator."
+    )
+    for key in sorted(keys):
+        error = signals.errors.get((ErrorArea.STANDING, key))
+        since = None if error is None else error.first_at
+        yield Incident(_K.STANDING_UNCONFIRMED, "Nothing is known of an institution's standing", advice, key, since)
+
+
+def _listed_lately(signals: Signals) -> set[str]:
+    """Return the institutions whose queues were asked for in the last minute: workers act for them."""
+    rows = signals.last.rows(figure.LISTINGS)
+    return {key for (key, _), _, at in rows if signals.now - at < _MINUTE}
 
 
 def _unlisted_at(signals: Signals, key: str) -> datetime | None:

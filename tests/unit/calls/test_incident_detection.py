@@ -209,6 +209,29 @@ def test_institutions_whose_standing_is_unknown_are_named_in_one_line() -> None:
     assert kinds(standings=many, breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
 
 
+def test_institution_of_which_nothing_is_known_is_named() -> None:
+    """Nothing is done for it, so it is told: if the service never spoke of it, or not for an hour, also of few of many.
+
+    Not while it may still have to be asked, nor if it is refused anyway, nor of one that is not listed any more.
+    """
+    others = [standing(1, key=f"cu-{number}") for number in range(2, 300)]
+    told: dict[str, Any] = {
+        "last": last(listed=5, back=130),
+        "standings": others,
+        "errors": {("standing", "cu-1"): LastError(words="status 500", first_at=NOW - timedelta(seconds=40), at=NOW)},
+    }
+    [one] = incidents_of(replace(WELL, **told))
+    assert (one.kind.value, one.institution_key, one.last_error) == ("standing_unconfirmed", "cu-1", "status 500")
+    assert one.since == NOW - timedelta(seconds=40)
+    assert kinds(**told | {"standings": [*others, standing(61, unanswered=True)]}) == ["standing_unconfirmed"]
+    assert kinds(**told | {"standings": [*others, standing(59)]}) == []
+    assert (
+        kinds(**told | {"last": last(listed=5, back=110)}) == kinds(**told | {"last": last(listed=61, back=130)}) == []
+    )
+    assert kinds(**told | {"barred": [Barred("cu-1", "details", NOW)]}) == ["institution_refused"]
+    assert kinds(**told | {"breakers": [away("", RequestResult.FAILURE)]}) == ["service_away"]
+
+
 def test_institution_with_a_wrong_header_is_named() -> None:
     """If others' pushes are accepted, the refusals are about the institution whose calls only the queue shows.
 
