@@ -121,12 +121,19 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
             together += group
             continue
         since = min((incident.since for incident in group if incident.since is not None), default=None)
-        advice = f"{len(keys)} institutions: {named(keys)}. {group[0].advice}"
+        shared = shared_advice((incident.institution_key, incident.advice) for incident in group)
+        advice = f"{len(keys)} institutions: {named(keys)}. {shared}"
         last_error = named({incident.last_error for incident in group if incident.last_error}, most=2)
         together.append(
             replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, last_error=last_error)
         )
     return together
+
+
+def shared_advice(advices: Iterable[tuple[str, str]]) -> str:
+    """Return the advice of merged incidents, given by institution. If it differs, it is the first one's and says so."""
+    (key, first), *others = advices
+    return first if all(advice == first for _, advice in others) else f"Of {key}: {first}"
 
 
 _NAMED: Final = 8

@@ -325,7 +325,8 @@ def _unlisted(signals: Signals) -> Iterator[Incident]:
             else "Ask the service's operator."
         )
         advice = f"{_WITHOUT_A_QUEUE}. {ask}"
-        yield Incident(_K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, since)
+        title = f"The service {'refuses to' if is_refused else 'does not'} list an institution's calls"
+        yield Incident(_K.LISTING_REFUSED, title, advice, key, since)
 
 
 def _unconfirmed(signals: Signals) -> Iterator[Incident]:

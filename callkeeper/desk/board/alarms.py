@@ -19,7 +19,7 @@ from callkeeper.calls.effect_resolution import (
     TAKEN_BACK,
     UNREAD,
 )
-from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
+from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named, shared_advice
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics.signals import SignalReader
@@ -120,6 +120,7 @@ def _together(group: list[Alarm]) -> list[Alarm]:
     one = replace(
         first,
         slot=f"a-{slot_of(same)}",
+        advice=shared_advice((alarm.institution_key, alarm.advice) for alarm in group),
         where=f"{len(keys)} institutions: {named(keys)}" if len(keys) > 1 else keys[0],
         since=min((alarm.since for alarm in group if alarm.since is not None), default=None),
         institution_key="",

@@ -1,5 +1,7 @@
 """Incidents: how much each matters, and when equal ones are one."""
 
+from dataclasses import replace
+
 from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, merged, named
 from tests.unit.calls.specimens import NOW, seconds
 
@@ -19,6 +21,12 @@ def test_equal_incidents_of_many_institutions_are_one() -> None:
     assert one.since == NOW - seconds(MERGED_FROM - 1)
     assert one.advice == "3 institutions: cu-0, cu-1, cu-2. Wait."
     assert one.last_error == "error 0, error 1 and 1 more"
+
+
+def test_what_is_of_one_institution_is_not_said_of_others() -> None:
+    """Numbers and names in the advice may be of the first one only: then it is named."""
+    found = [replace(away(n), advice=f"{n} requests failed.") for n in range(MERGED_FROM)]
+    assert merged(found)[0].advice == "3 institutions: cu-0, cu-1, cu-2. Of cu-0: 0 requests failed."
 
 
 def test_incident_of_the_whole_installation_is_never_merged() -> None:

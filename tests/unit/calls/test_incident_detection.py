@@ -232,6 +232,17 @@ def test_institution_of_which_nothing_is_known_is_named() -> None:
     assert kinds(**told | {"breakers": [away("", RequestResult.FAILURE)]}) == ["service_away"]
 
 
+def test_refused_and_failed_listings_are_told_apart() -> None:
+    """Their remedies differ, and merged incidents have the same title."""
+    rows = {
+        field_name(figure.LISTINGS.name, (f"cu-{n}", "refused" if n < 3 else "failed")): NOW.timestamp() * 1000
+        for n in range(6)
+    }
+    found = merged(incidents_of(replace(WELL, last=LastCounted(rows))))
+    assert [one.institutions for one in found] == [("cu-0", "cu-1", "cu-2"), ("cu-3", "cu-4", "cu-5")]
+    assert ["CALLKEEPER_REQUESTED_BY" in one.advice for one in found] == [True, False]
+
+
 def test_institution_with_a_wrong_header_is_named() -> None:
     """If others' pushes are accepted, the refusals are about the institution whose calls only the queue shows.
 

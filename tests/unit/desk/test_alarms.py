@@ -1,5 +1,7 @@
 """In which order a page shows its alarms, and what each advises."""
 
+from dataclasses import replace
+
 import pytest
 
 from callkeeper.calls.effect_resolution import GIVEN_UP, RECORD_LOST, REFUSED_BY_SERVICE
@@ -34,6 +36,17 @@ def test_incidents_stand_before_calls_and_what_is_known_stands_last() -> None:
         alarm("no web", StateTone.BAD, is_incident=True),
     ]
     assert [each.title for each in merged(alarms)] == ["no web", "worker vanished", "rule asks", "known page"]
+
+
+def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
+    """What is true of one of them alone stands after its key."""
+    many = [
+        replace(alarm("away", StateTone.WARN, is_incident=True), slot=f"a-{n}", where=key, institution_key=key)
+        for n, key in enumerate(("cu-1", "cu-2", "cu-3"))
+    ]
+    assert [each.advice for each in merged(many)] == ["Look."]
+    differing = [replace(each, advice=f"{n} failed.") for n, each in enumerate(many)]
+    assert [each.advice for each in merged(differing)] == ["Of cu-1: 0 failed."]
 
 
 @pytest.mark.parametrize(
