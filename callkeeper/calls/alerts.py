@@ -30,7 +30,7 @@ REPEATED_AFTER: Final = timedelta(hours=4)
 """A lasting problem is reported again after this time."""
 
 GROWN_AFTER: Final = timedelta(minutes=5)
-"""If more items need a person than last reported, that is reported again after this time."""
+"""If more items need a person, or institutions have a problem of which nobody was told, that is told after this time."""
 
 MOST_AT_ONCE: Final = 10
 """Messages to one target at a time. The rest follow with the next look."""
@@ -58,11 +58,24 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AlertTold(msgspec.Struct, frozen=True):
-    """When a target was last told, and the size then. ``is_sure`` is False until the sending was confirmed."""
+    """When a target was last told, the size then, and of which institutions if they were many.
+
+    ``is_sure`` is False until the sending was confirmed.
+    """
 
     at: datetime
     size: int = 1
     is_sure: bool = True
+    institutions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, alert: Alert, at: datetime, *, is_sure: bool) -> "AlertTold":
+        """Return that a target is told of an alert now."""
+        return cls(at, alert.size, is_sure, alert.institutions)
+
+    def lacks(self, alert: Alert) -> bool:
+        """Tell whether an alert has grown since: by an institution that was not told, or by a number."""
+        return bool(set(alert.institutions) - {*self.institutions}) if self.institutions else alert.size > self.size
 
 
 class OpenAlert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,7 +151,7 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
 
 
 def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
-    many = "* acknowledged" if is_acknowledged else "*"
+    many = f"{'* acknowledged' if is_acknowledged else '*'} {incident.title}"  # several of one kind may be merged
     where = many if incident.institutions else incident.institution_key
     key = f"{incident.kind}:{where}" if where else str(incident.kind)
     return Alert(
@@ -171,6 +184,7 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
             since = now  # it comes again, and is only known because some target could not be told of the end
         if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
             sent = {name: msgspec.structs.replace(each, is_sure=False) for name, each in sent.items()}  # send again
+        sent = {name: msgspec.structs.replace(each, size=min(each.size, alert.size)) for name, each in sent.items()}
         after[key] = OpenAlert(alert=alert, since=since, told=sent)
     lasting = {part for alert in alerts for part in _parts(alert)}
     for key, known in before.items():
@@ -223,7 +237,7 @@ def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
     sent = open_alert.told.get(target.name)
     if sent is None or not sent.is_sure:
         return True
-    has_grown = open_alert.alert.size > sent.size and now - sent.at >= GROWN_AFTER
+    has_grown = sent.lacks(open_alert.alert) and now - sent.at >= GROWN_AFTER
     return has_grown or now - sent.at >= REPEATED_AFTER
 
 
@@ -262,7 +276,7 @@ def begin(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: datetim
     """Record that a message is being sent. If the process dies before ``finish``, the message is sent again later."""
     open_alert = open_alerts[message.key]
     if not message.is_over and message.target not in open_alert.told:
-        sent = {**open_alert.told, message.target: AlertTold(now, open_alert.alert.size, is_sure=False)}
+        sent = {**open_alert.told, message.target: AlertTold.of(open_alert.alert, now, is_sure=False)}
         open_alerts[message.key] = msgspec.structs.replace(open_alert, told=sent)
 
 
@@ -271,7 +285,7 @@ def finish(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: dateti
     open_alert = open_alerts[message.key]
     sent = dict(open_alert.told)
     if was_taken and not message.is_over:
-        sent[message.target] = AlertTold(now, open_alert.alert.size)
+        sent[message.target] = AlertTold.of(open_alert.alert, now, is_sure=True)
     elif was_taken or not sent[message.target].is_sure:
         del sent[message.target]
     if message.is_over and not sent:

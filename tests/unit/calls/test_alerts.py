@@ -154,6 +154,14 @@ def test_what_grows_is_told_again_after_minutes() -> None:
     assert watcher.look(alert("attention", size=1), seconds=3000) == []
 
 
+def test_what_grows_after_it_shrank_is_told_again() -> None:
+    """Ten need a person, then two, then five: three of these were never told."""
+    watcher = Watcher()
+    watcher.look(alert("attention", size=10), seconds=30)
+    assert watcher.look(alert("attention", size=2), seconds=400) == []
+    assert watcher.look(alert("attention", size=5), seconds=30) == [("1", "attention", False)]
+
+
 def of(*keys: str, known: Iterable[str] = ()) -> list[Alert]:
     """Return the alerts about institutions of which no pushes arrive; of those that are known, nobody is told."""
     found = [Incident(IncidentKind.NO_PUSH, "No pushes arrive", "Look.", key) for key in keys]
@@ -163,6 +171,7 @@ def of(*keys: str, known: Iterable[str] = ()) -> list[Alert]:
     return alerts_of(found, {})
 
 
+MANY = "no_push:* No pushes arrive"
 KNOWN = Acknowledgement(kind="no_push", operator="ann", at=NOON, until=NOON + timedelta(days=1))
 
 
@@ -171,16 +180,16 @@ def test_same_trouble_of_many_institutions_is_one_message() -> None:
     watcher = Watcher()
     assert watcher.look(*of("cu-1", "cu-2"), seconds=60) == [("1", "no_push:cu-1", False), ("1", "no_push:cu-2", False)]
     many = of(*(f"cu-{n}" for n in range(40)))
-    assert watcher.look(*many, seconds=60) == [("1", "no_push:*", False)]
+    assert watcher.look(*many, seconds=60) == [("1", MANY, False)]
     assert "40 institutions: cu-0, cu-1, " in watcher.told[-1].body
     assert "and 32 more" in watcher.told[-1].body
-    assert watcher.look(seconds=60) == [("1", "no_push:*", True)]
+    assert watcher.look(seconds=60) == [("1", MANY, True)]
 
 
 def test_group_that_gets_smaller_is_not_over() -> None:
     """If one of three is acknowledged or ends, the others were told already, and what lasts is not called over."""
     watcher = Watcher()
-    assert watcher.look(*of("cu-1", "cu-2", "cu-3"), seconds=60) == [("1", "no_push:*", False)]
+    assert watcher.look(*of("cu-1", "cu-2", "cu-3"), seconds=60) == [("1", MANY, False)]
     assert watcher.look(*of("cu-2", "cu-3", known=["cu-1"]), seconds=600) == []
     assert watcher.look(*of("cu-2", known=["cu-1"]), seconds=60) == [("1", "no_push:cu-3", True)]
     assert watcher.look(*of("cu-1", "cu-2"), seconds=60) == [("1", "no_push:cu-1", False)]
@@ -188,12 +197,36 @@ def test_group_that_gets_smaller_is_not_over() -> None:
     assert watcher.open_alerts == {}
 
 
+def test_institutions_that_take_the_place_of_others_are_told() -> None:
+    """Three that fail instead of three others are told after minutes, as those are that join them.
+
+    One that comes back is not told twice.
+    """
+    watcher = Watcher()
+    keys = [f"cu-{n}" for n in range(9)]
+    assert watcher.look(*of(*keys[:6]), seconds=60) == [("1", MANY, False)]
+    assert watcher.look(*of(*keys[:4]), seconds=400) == []
+    assert watcher.look(*of(*keys[:5]), seconds=400) == []
+    assert watcher.look(*of(*keys[3:]), seconds=60) == [("1", MANY, False)]
+    assert "cu-6, cu-7, cu-8" in watcher.told[-1].body
+
+
+def test_two_groups_of_one_kind_are_both_told() -> None:
+    """Of three institutions no pushes arrive, of three others they arrive late: each is told, and its end."""
+    watcher = Watcher()
+    late = [Incident(IncidentKind.NO_PUSH, "Pushes arrive late", "Ask.", f"cu-{n}") for n in (4, 5, 6)]
+    both = [*of("cu-1", "cu-2", "cu-3"), *alerts_of(late, {})]
+    told = watcher.look(*both, seconds=60)
+    assert told == [("1", MANY, False), ("1", "no_push:* Pushes arrive late", False)]
+    assert watcher.look(*both[:1], seconds=60) == [("1", "no_push:* Pushes arrive late", True)]
+
+
 def test_group_that_is_acknowledged_hides_no_other_group() -> None:
     """Three that fail later are told, although three others are acknowledged."""
     watcher, known = Watcher(), ["cu-1", "cu-2", "cu-3"]
-    assert watcher.look(*of(*known), seconds=60) == [("1", "no_push:*", False)]
+    assert watcher.look(*of(*known), seconds=60) == [("1", MANY, False)]
     assert watcher.look(*of(known=known), seconds=600) == []
-    assert watcher.look(*of("cu-4", "cu-5", "cu-6", known=known), seconds=60) == [("1", "no_push:*", False)]
+    assert watcher.look(*of("cu-4", "cu-5", "cu-6", known=known), seconds=60) == [("1", MANY, False)]
 
 
 def test_message_that_nobody_can_vouch_for_is_told_again() -> None:
