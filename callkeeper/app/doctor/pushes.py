@@ -17,6 +17,7 @@ from callkeeper.app.redis_query import redis_now
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics import catalogue
+from callkeeper.calls.metrics.signals import LastCounted
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import DOCTOR, EventEntry
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _HOUR = timedelta(hours=1)
 
 NEWEST = 5000
-"""Number of events that are searched for the last one of each institution."""
+"""Number of events that are searched for the last one of each institution. Older ones are known by when they counted."""
 
 
 async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str]) -> list[Finding]:
@@ -37,11 +38,13 @@ async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str])
     now = await redis_now(redis)
     minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
     events = await _newest_events(client, keys)
+    counted = LastCounted.parse(await client.hgetall(keys.counted))
     last = _last_pushes(events)
     found = _hour(minutes, _taken(minutes, events, now), has_ever=bool(events))
     for key in sorted(institutions):
         sample = await client.get(keys.sample(key))
-        found.append(_institution(key, last.get(key), sample, now))
+        pushed_at = last.get(key) or counted.at(catalogue.CALLS_PUSHED, key, "came")
+        found.append(_institution(key, pushed_at, sample, now))
     return found
 
 

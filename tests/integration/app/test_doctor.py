@@ -9,6 +9,7 @@ from shutil import rmtree
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -17,7 +18,7 @@ from redis.exceptions import ResponseError
 from callkeeper.app.doctor import Finding, ProcessKind, Severity, examine
 from callkeeper.app.doctor.causes import guarded, provider_findings
 from callkeeper.app.doctor.finding import Topic, ok
-from callkeeper.app.doctor.pushes import push_findings
+from callkeeper.app.doctor.pushes import NEWEST, push_findings
 from callkeeper.app.doctor.service_account import clock_finding
 from callkeeper.app.settings import VARIABLES
 from callkeeper.calls.item_names import CallId
@@ -26,6 +27,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
+from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway
 from callkeeper.service import Secret
@@ -253,6 +255,25 @@ async def test_stranger_hides_no_lost_push(redis_url: str) -> None:
         "1 answered with 503 in the last hour: Redis did not confirm them",
         "refused in the last hour: 1 unreadable",
     ]
+
+
+async def test_busy_institution_hides_no_push_of_a_quiet_one(redis_url: str) -> None:
+    """Its pushes fill what is read of the event log. When the others' last pushed calls came was counted."""
+    figures = Figures()
+    figures.count(catalogue.CALLS_PUSHED, "cu-2", "came")
+    newest = (EventEntry(id=f"e-{n}", type="CallStart", institution_key="cu-1") for n in range(NEWEST))
+    log = {msgspec.json.encode(event): time.time() * 1000 for event in newest}
+    with Redis.from_url(redis_url) as redis:
+        FigureWriter(figures, Author("worker-1", "worker")).write(redis)
+        redis.zadd(Keys().events, log)
+    async with AsyncRedis.from_url(redis_url) as client:
+        found = await push_findings(client, Keys(), ("cu-1", "cu-2", "cu-3"))
+    told = {finding.about: finding.detail.partition(",")[0] for finding in found if finding.about}
+    assert told == {
+        "cu-1": "last push 0 s ago",
+        "cu-2": "last push 0 s ago",
+        "cu-3": "neither a push nor a sample has come",
+    }
 
 
 async def test_doctor_says_once_that_no_web_process_is_alive(redis_url: str, sandbox_server: ServedSandbox) -> None:
