@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.store.breakers import ACCOUNT
+from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind, RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.last_listing import (
     ASK_AGAIN,
@@ -348,6 +348,11 @@ class Institutions:
             await self.listings.disown(institution_key)
             self._act_for(self.keys - {institution_key})
             self.log.warning("institution_dropped", institution=institution_key)
+
+    async def leave(self, institution_key: str) -> None:
+        """Forget what stopped requests for an institution that is not ours: none would ever find that it is over."""
+        await self.listings.forget_refusals(institution_key)
+        await self.gate.publish(RequestResult.ANSWER, institution_key, EndpointKind.CHECK)
 
     def _warn_of_unknown(self, owned: frozenset[str]) -> None:
         """Log each institution in the settings that the account does not manage, once per key."""

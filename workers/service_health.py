@@ -68,6 +68,9 @@ class Probing:
                 await self._try_account()
             elif scope == QUEUES:
                 await self._list_another()
+            elif self.institutions.are_known and scope.institution_key not in self.institutions.keys:
+                # It is not ours any more: nobody would ever find that it answers.
+                await self.tools.gate.publish(RequestResult.ANSWER, scope.institution_key, scope.kind)
             elif scope.kind is EndpointKind.QUEUE:
                 await self._list_one(scope.institution_key)
             elif not await self._read_one(scope.institution_key):

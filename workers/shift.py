@@ -356,6 +356,7 @@ class Shift:
                 await self.institutions.refused(owner)
         else:
             self.log.warning("institution_foreign", institution=owner)
+            await self.institutions.leave(owner)
             await self.tools.store.save(item, FORGET, Placement(None))
 
     async def _release(self, item: ClaimedItem, lost: WriteRefused) -> None:

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.institutions import NOT_ACTIVE
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.stored_value import readable
+from callkeeper.service.endpoints import institution_of
 
 DISOWNED_S = 3600
 """For this many seconds the list alone does not bring back an institution whose queue was refused."""
@@ -356,6 +357,12 @@ class Listings:
         pipe = self._redis.pipeline(transaction=True)
         pipe.hdel(self.keys.standings, institution_key).hdel(self.keys.owned, institution_key)
         await pipe.sadd(self.keys.disowned, institution_key).expire(self.keys.disowned, DISOWNED_S).execute()
+
+    async def forget_refusals(self, institution_key: str) -> None:
+        """Forget which operations of an institution got 401 although the token was good."""
+        scopes = [scope.decode() for scope in await self._redis.hkeys(self.keys.refused)]
+        if its := [scope for scope in scopes if institution_of(scope) == institution_key]:
+            await self._redis.hdel(self.keys.refused, *its)
 
     async def _owned(self) -> dict[str, datetime | None]:
         stored = await self._redis.hgetall(self.keys.owned)

@@ -5,7 +5,9 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.store.breakers import Breaker, open_breakers
 from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.sso_token import Barred, barred_scopes
 from callkeeper.service.config import LoginPolicy
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -34,7 +36,7 @@ def own(rig: Rig, owned: bool, key: str = KEY) -> None:
 def restricted(rig: Rig, only: frozenset[str]) -> Rig:
     """Return a worker that acts for these institutions only."""
     worker = Rig(rig.stage, rig.redis, login=OFTEN)
-    worker.institutions = worker.shift.institutions = Institutions(
+    worker.institutions = worker.shift.institutions = worker.probing.institutions = Institutions(
         worker.service,
         worker.listings,
         worker.store,
@@ -134,6 +136,37 @@ async def test_institution_is_dropped_when_the_service_confirms_it(rig: Rig) -> 
     call = rig.stage.call(END)
     await rig.push(call)
     assert await assigned_after_s(rig, call) <= 10, "a push for it asks for the keys anew"
+
+
+async def test_dropped_institution_is_not_told_of_any_more(rig: Rig) -> None:
+    """Nothing is sent for it, so nobody would find that its refusal is over: it would be an incident for good."""
+    await rig.run(10)
+    await rig.begin_call(run_s=5)
+    own(rig, False)
+    rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=401, institution_key=KEY))
+    await log_in_anew(rig)
+    await rig.run(40)
+    assert {bar.institution_key for bar in await barred_scopes(rig.redis)} == {KEY}
+    await rig.run(140)
+    assert events(rig, "institution_dropped") == [KEY]
+    assert await barred_scopes(rig.redis) == []
+
+
+@pytest.mark.parametrize("status", [401, 500])
+async def test_excluded_institution_is_not_told_of_any_more(rig: Rig, status: int) -> None:
+    """Taken out of the settings while the service refused it or failed for it, it is tried no more, nor called stopped."""
+    await rig.run(10)
+    await rig.begin_call(run_s=5)
+    rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=status, institution_key=KEY))
+    await rig.run(60)
+    assert {one.institution_key for one in await stopped(rig)} == {KEY}
+    await restricted(rig, frozenset({OTHER})).run(60)
+    assert await stopped(rig) == []
+
+
+async def stopped(rig: Rig) -> list[Barred | Breaker]:
+    """Return what is refused with 401, and which breakers are open."""
+    return [*await barred_scopes(rig.redis), *await open_breakers(rig.redis)]
 
 
 async def test_refused_queue_alone_drops_nobody(rig: Rig) -> None:

@@ -119,6 +119,15 @@ async def test_calls_of_an_institution_without_any_are_declared_well() -> None:
     assert sent[-1] == ("publish", RequestResult.ANSWER, "cu-1", EndpointKind.CALLS)
 
 
+async def test_institution_that_is_not_ours_any_more_is_asked_nothing() -> None:
+    """Its breaker closes. While nobody knows yet which are ours, it is tried."""
+    stage = Stage(QUEUE, keys=("cu-2",))
+    assert await stage.probe() == [("publish", RequestResult.ANSWER, "cu-1", EndpointKind.QUEUE)]
+    stage = Stage(QUEUE, keys=())
+    stage.institutions.are_known = False
+    assert ("queue", "cu-1") in await stage.probe()
+
+
 async def test_all_queues_are_tried_at_institutions_that_are_not_failing_themselves() -> None:
     """Of two the one without a breaker of its own."""
     assert ("queue", "cu-2") in await Stage(QUEUES).probe()
