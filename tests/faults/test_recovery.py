@@ -200,3 +200,23 @@ def test_many_refused_institutions_do_not_stop_the_others() -> None:
             assert [call for call in calls if works.assigned_s(call) is None] == []
 
     virtually(law())
+
+
+def test_calls_whose_reads_always_fail_do_not_stop_the_others_of_their_institution() -> None:
+    """They are more than a probe chooses from, and stand first wherever it looks."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            await asyncio.sleep(20)
+            for _ in range(24):
+                call = await works.call("cu-2")
+                works.stage.sandbox.faults.add(
+                    Fault(target="details", voice_id=call.voice_id, action=Action.ANSWER, status=500)
+                )
+            await asyncio.sleep(30)
+            assert works.events()["institution_away"]
+            calls = [await works.call("cu-2") for _ in range(24)]
+            await asyncio.sleep(60)
+            assert [call for call in calls if works.assigned_s(call) is None] == []
+
+    virtually(law())

@@ -221,14 +221,17 @@ class Store(Inbox):
         return items
 
     async def some_calls(self, institution_key: str | None = None) -> list[CallId]:
-        """Return some calls to ask the service about: live or waiting ones of an institution, or of any."""
+        """Return some calls to ask the service about: live or waiting ones of an institution, or of any.
+
+        They are others each time, because some may fail always.
+        """
         keys, pipe = self.keys, self._redis.pipeline(transaction=False)
         if institution_key is None:
-            stored = await pipe.zrange(keys.live, 0, SOME).zrange(keys.due, 0, SOME).execute()
+            stored = await pipe.zrandmember(keys.live, SOME).zrange(keys.due, 0, SOME).execute()
         else:
-            pipe.hkeys(keys.opened(institution_key)).zrange(keys.parked(institution_key), 0, SOME)
+            pipe.hrandfield(keys.opened(institution_key), SOME).zrandmember(keys.parked(institution_key), SOME)
             listed, parked = await pipe.execute()
-            voice_ids = [voice_id.decode(errors="replace") for voice_id in listed[:SOME]]
+            voice_ids = [voice_id.decode(errors="replace") for voice_id in listed]
             stored = [[CallId(institution_key, voice_id).member.encode() for voice_id in voice_ids], parked]
         owners = (owner_of(member.decode(errors="replace")) for member in chain(*stored))
         return [owner for owner in owners if isinstance(owner, CallId)]
