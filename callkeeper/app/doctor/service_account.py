@@ -35,7 +35,7 @@ from callkeeper.service import (
 from callkeeper.service.aiohttp_transport import reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
-from workers.managed_institutions import LIST, Standings, ask_standings, handled_in_test
+from workers.managed_institutions import AT_ONCE, LIST, Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0
 """Difference of clocks that gives a warning. A Date header has whole seconds only."""
@@ -83,8 +83,9 @@ async def service_findings(
         asked.known = handled_in_test(asked.known, frozenset(settings.test_institutions))
         for finding in _standings(asked, ours):
             yield finding
-        for key in ours:
-            yield await _queue(service, settings, key)
+        places = asyncio.Semaphore(AT_ONCE)
+        for finding in await asyncio.gather(*(_queue(service, settings, key, places) for key in ours)):
+            yield finding
     finally:
         await service.aclose()
 
@@ -167,12 +168,16 @@ def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
     if asked.list_error is not None:
         remedy = "none is needed: each institution is read by its key; the service operator may know why"
         found.append(warning(Topic.INSTITUTIONS, f"their list cannot be read: {asked.list_error}", remedy))
+    if unasked := [key for key in keys if key not in asked.known and key not in asked.unreadable]:
+        detail = f"the state of {quantity(len(unasked), 'institution')} was not asked: the service does not answer"
+        found.append(warning(Topic.INSTITUTIONS, detail, "ask the service operator; workers ask for each of them"))
     for key in keys:
         standing = asked.known.get(key)
         if standing is None:
-            detail = f"nothing is sent for it: its state cannot be read: {asked.unreadable.get(key, 'not asked')}"
-            remedy = "ask the service operator; workers try again every minute"
-            found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
+            if key in asked.unreadable:
+                detail = f"its state cannot be read now: {asked.unreadable[key]}"
+                remedy = "ask the service operator; after an hour without an answer nothing is done for its calls"
+                found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
             continue
         if standing.obstacle is None:
             in_test = ", handled although in test mode" if standing.is_test_mode else ""
@@ -188,10 +193,11 @@ def _describe(error: ResellerError) -> str:
     return f"{error}; the service says: {safe(error.full)}" if error.full else str(error)
 
 
-async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Finding:
+async def _queue(service: Reseller, settings: WorkerSettings, key: str, places: asyncio.Semaphore) -> Finding:
     requested_by = settings.service.requested_by.for_institution(key)
     try:
-        entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
+        async with places:
+            entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
     except ResellerError as error:
         match error:
             case TokenFault() | AccessRefused():

@@ -536,3 +536,35 @@ async def test_doctor_asks_for_the_time_as_workers_ask_the_service(redis_url: st
     assert "the service -3" in found.detail
     assert set(through.asked) == {f"127.0.0.1:{service.port}"}
     assert "canary" not in str(service.arrivals)
+
+
+def many(sandbox: ServedSandbox, count: int) -> None:
+    """Let the account manage so many institutions."""
+    for number in range(1, count + 1):
+        sandbox.control("PUT", f"/institutions/cu-{number}", {"name": f"Number {number}"})
+
+
+async def test_institutions_that_were_not_asked_for_are_not_blamed(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """If the service says nothing of the first, the others are not asked for: one line says so, and accuses none."""
+    many(sandbox_server, 40)
+    for target in ("institutions", "institution"):
+        sandbox_server.fault(target, "answer", status=503)
+    [unasked, *_] = found = [
+        finding
+        async for finding in examine(environment(redis_url, sandbox_server), only="worker")
+        if finding.topic is Topic.INSTITUTIONS and "list cannot" not in finding.detail
+    ]
+    assert unasked.detail == "the state of 37 institutions was not asked: the service does not answer"
+    assert {finding.about for finding in found[1:]} == {"cu-1", "cu-10", "cu-11"}
+
+
+async def test_slow_queues_do_not_add_up(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """Forty that take half a second each take less than the twenty of one after the other."""
+    many(sandbox_server, 40)
+    sandbox_server.fault("queue", latency_s=0.5)
+    began_s = time.monotonic()
+    found = await findings(environment(redis_url, sandbox_server), "worker")
+    assert sum(finding.topic is Topic.QUEUE for finding in found.values()) == 40
+    assert time.monotonic() - began_s < 10
