@@ -22,7 +22,7 @@ from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import AlertSettings, StoreSettings
 from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
 from callkeeper.calls.incident import IncidentKind, Weight
-from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.incident_detection import found_in, incidents_of, symptoms_of
 from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.alert_state import AlertState
@@ -155,7 +155,8 @@ class AlertWatch:
         alerts = alerts_of(incidents_of(signals), attention)
         own = [alert for alert in alerts if alert.key == IncidentKind.REDIS_REFUSES]
         self._own = watched(self._own, own, now)
-        self._shared = watched(self._shared, [alert for alert in alerts if alert not in own], signals.now)
+        hidden = symptoms_of(found_in(signals))
+        self._shared = watched(self._shared, [one for one in alerts if one not in own], signals.now, hidden=hidden)
         await self._notify(state, self._own, now)
         await self._notify(state, self._shared, signals.now)
         await _quietly(self._save(state))

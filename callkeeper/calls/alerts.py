@@ -6,7 +6,7 @@ was sent.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -81,12 +81,13 @@ class AlertTold(msgspec.Struct, frozen=True):
 class OpenAlert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An alert that lasts or has just ended: since when it is watched, and who was told.
 
-    ``gone_at``: when it was first absent.
+    ``gone_at``: when it was first absent. ``is_hidden``: a cause hides it, so nobody can tell whether it is over.
     """
 
     alert: Alert
     since: datetime
     gone_at: datetime | None = None
+    is_hidden: bool = False
     told: dict[str, AlertTold] = {}
 
     @property
@@ -168,10 +169,17 @@ def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
     )
 
 
-def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datetime) -> dict[str, OpenAlert]:
+def watched(
+    before: Mapping[str, OpenAlert],
+    alerts: Iterable[Alert],
+    now: datetime,
+    *,
+    hidden: Collection[IncidentKind] = (),
+) -> dict[str, OpenAlert]:
     """Return the alerts that last, and those that have ended and whose end must be reported.
 
-    If the clock went back, instants that are now in the future are set to now.
+    ``hidden`` are the kinds that a cause hides. They stay as they were, also if the cause comes and goes. If the clock
+    went back, instants that are now in the future are set to now.
     """
     before = {key: _until(now, known) for key, known in before.items()}
     alerts = list(alerts)
@@ -188,8 +196,12 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
         after[key] = OpenAlert(alert=alert, since=since, told=sent)
     lasting = {part for alert in alerts for part in _parts(alert)}
     for key, known in before.items():
-        if key not in present and known.told and not lasting & _parts(known.alert):
-            after[key] = msgspec.structs.replace(known, gone_at=known.gone_at or now)
+        if key in present or lasting & _parts(known.alert):
+            continue
+        if key.partition(":")[0] in hidden:
+            after[key] = msgspec.structs.replace(known, is_hidden=True)
+        elif known.told:
+            after[key] = msgspec.structs.replace(known, gone_at=known.gone_at or now, is_hidden=False)
     return after
 
 
@@ -221,6 +233,8 @@ def messages(
         count = 0
         for key, open_alert in open_alerts.items():
             is_over = open_alert.gone_at is not None
+            if open_alert.is_hidden:
+                continue
             if count < MOST_AT_ONCE and (
                 _has_ended(open_alert, target, now) if is_over else _is_due(open_alert, target, now)
             ):

@@ -1,6 +1,6 @@
 """Which alerts are sent to whom, when, and the message at their end."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -29,13 +29,15 @@ class Watcher:
         self.now = NOON
         self.told: list[AlertMessage] = []
 
-    def look(self, *alerts: Alert, seconds: float) -> list[tuple[str, str, bool]]:
-        """Let some seconds pass in which this is wrong; return who was told what."""
+    def look(
+        self, *alerts: Alert, seconds: float, hidden: Collection[IncidentKind] = ()
+    ) -> list[tuple[str, str, bool]]:
+        """Let some seconds pass in which this is wrong, and hides other kinds; return who was told what."""
         before = len(self.told)
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=3)
-            self.open_alerts = watched(self.open_alerts, alerts, self.now)
+            self.open_alerts = watched(self.open_alerts, alerts, self.now, hidden=hidden)
             self.take(messages(self.open_alerts, self.targets, self.now, place="https://ck.example"))
         return [(each.target, each.key, each.is_over) for each in self.told[before:]]
 
@@ -219,6 +221,19 @@ def test_two_groups_of_one_kind_are_both_told() -> None:
     told = watcher.look(*both, seconds=60)
     assert told == [("1", MANY, False), ("1", "no_push:* Pushes arrive late", False)]
     assert watcher.look(*both[:1], seconds=60) == [("1", "no_push:* Pushes arrive late", True)]
+
+
+def test_what_a_cause_hides_is_neither_over_nor_forgotten() -> None:
+    """The service seems away every few seconds, because it fails for many: what fails is told. It ends when it ends."""
+    watcher, away = Watcher(), IncidentKind.INSTITUTION_AWAY
+    for _ in range(2):
+        assert watcher.look(alert(away), seconds=5) == []
+        assert watcher.look(alert("service_away"), seconds=1, hidden=[away]) == []
+    assert watcher.look(alert(away), seconds=5) == [("1", away, False)]
+    assert watcher.look(alert("service_away"), seconds=60, hidden=[away]) == [("1", "service_away", False)]
+    assert watcher.look(seconds=60) == [("1", "service_away", True), ("1", away, True)]
+    watcher.look(alert(away), seconds=5)
+    assert watcher.look(alert("service_away"), seconds=60, hidden=[away]) == [("1", "service_away", False)]
 
 
 def test_group_that_is_acknowledged_hides_no_other_group() -> None:
