@@ -23,6 +23,7 @@ from callkeeper.calls.record import Call, Plan
 from callkeeper.calls.rules import Outcome, Rule
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import KNOWN_FIELD
 from callkeeper.service.push_event import parse_header_settings
@@ -273,6 +274,9 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
     await redis.hset(keys.unstarted, "worker:elsewhere", now_ms)
     for each in (keys.outbox, keys.archive):
         await redis.hset(each.breakers, "", f"5 {now_ms} {now_ms} failure")
+    await watch.rig.listings.save_standings(
+        [Standing(key="cu-9", status="Active", has_voice_auth=True, told_at=watch.rig.clock.now)]
+    )
     figures.count(figure.PUSHES_REFUSED, "credentials", n=3)
     figures.count(figure.LISTINGS, "cu-9", "refused")
     older = FigureWriter(Figures(), Author("old-1", "worker", "0.0.9", "abc"), now_ms=watch.rig.now_ms)
