@@ -20,7 +20,6 @@ from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quiet_outages import quiet_outages
 from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
 from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea, certificate_words, error_behind, first_refusal
-from callkeeper.calls.store.last_listing import STANDING_KEPT
 from callkeeper.calls.store.writable import REFUSALS
 
 LATE_S: Final = 5.0
@@ -335,7 +334,7 @@ def _unconfirmed(signals: Signals) -> Iterator[Incident]:
         "and rejects wait. Ask the service's operator."
     )
     title = "The service does not say whether an institution is active"
-    known = {one.key: one for one in signals.standings if one.is_younger(STANDING_KEPT, signals.now)}
+    known = {one.key: one for one in signals.standings if one.told_at is not None}
     for one in sorted(known.values(), key=lambda one: one.key):
         if one.is_unknown(signals.now):
             yield Incident(_K.STANDING_UNCONFIRMED, title, advice, one.key, one.told_at)

@@ -224,7 +224,7 @@ async def test_key_that_is_answered_again_is_found_although_others_go_on_failing
 async def test_calls_go_on_if_the_service_wants_no_logins_or_questions_about_institutions(
     rig: Rig, targets: tuple[str, ...]
 ) -> None:
-    """It says for how long; a minute of it is believed. Calls are asked about as before."""
+    """It says for how long. Calls are asked about as before."""
     await rig.run(5)
     busy = [
         rig.stage.sandbox.faults.add(
@@ -238,7 +238,7 @@ async def test_calls_go_on_if_the_service_wants_no_logins_or_questions_about_ins
     assert await assigned(rig, 10) == [KEY, OTHER]
     await rig.run(100)
     assert await assigned(rig, 10) == [KEY, OTHER]
-    assert 0 < sum(fault.met for fault in busy) <= 5
+    assert all(fault.met for fault in busy[:1])
 
 
 async def test_worker_that_starts_while_logins_fail_goes_on_with_the_token_that_there_is(
