@@ -26,6 +26,7 @@ class IncidentKind(StrEnum):
     LISTING_REFUSED = "listing_refused"
     STANDING_UNCONFIRMED = "standing_unconfirmed"
     LATE = "late"
+    LIMIT_TOO_LOW = "limit_too_low"
     PUSHES_REFUSED = "pushes_refused"
     NO_PUSH = "no_push"
     REPLICA_BEHIND = "replica_behind"

@@ -17,6 +17,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
 from callkeeper.calls.missing_pushes import missing_pushes
 from callkeeper.calls.pause import EVERYWHERE
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.quiet_outages import quiet_outages
 from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
 from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea, certificate_words, error_behind, first_refusal
@@ -30,6 +31,12 @@ SKEW_S: Final = 3.0
 
 SLOW_S: Final = 1.0
 """A request that takes longer than this is slow."""
+
+LISTED_RARELY: Final = timedelta(minutes=1)
+"""From this time on since its last listing, a queue is listed too rarely: idle ones are listed every 8 s."""
+
+LISTED_NO_MORE: Final = timedelta(minutes=30)
+"""Nobody acts any more for an institution whose queue was listed this long ago."""
 
 REPLACED_SHOWN: Final = timedelta(hours=1)
 """For how long people are told that Redis lost data, if no pause had to be restored."""
@@ -97,7 +104,7 @@ _BY_CERTIFICATE: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LIS
 _OF_AN_OUTAGE: Final = frozenset(
     {
         *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED, _K.NO_PUSH),
-        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED),
+        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED, _K.LIMIT_TOO_LOW),
     }
 )
 _SYMPTOMS: Final = {
@@ -294,6 +301,27 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
     if signals.late_s > LATE_S:
         advice = f"{signals.due} due, the first for {signals.late_s:.0f} s. Start more workers, or look at their logs."
         yield Incident(_K.LATE, "Calls are late", advice)
+    yield from _listed_rarely(signals)
+
+
+def _listed_rarely(signals: Signals) -> Iterator[Incident]:
+    """Yield an incident if listings wait for permits so long that calls without a push are found much too late."""
+    postponed_at = signals.last.at(figure.REQUESTS_POSTPONED, "listing")
+    if postponed_at is None or signals.now - postponed_at > _A_WHILE:
+        return
+    ours = {one.key for one in signals.standings if one.obstacle is None}
+    answered = {
+        key: signals.now - at
+        for (key, outcome), _, at in signals.last.rows(figure.LISTINGS)
+        if outcome == "answered" and key in ours and _unlisted_at(signals, key) is None
+    }
+    ages = [age for age in answered.values() if LISTED_RARELY < age < LISTED_NO_MORE]
+    if ages:
+        advice = (
+            f"{quantity(len(ages), 'queue')} waited over a minute for a listing, up to {max(ages).total_seconds():.0f} s: "
+            "calls without a push are found so late. Ask the service for a higher rate (CALLKEEPER_SERVICE_RPS)."
+        )
+        yield Incident(_K.LIMIT_TOO_LOW, "The request limit is too low", advice)
 
 
 def _barred(signals: Signals) -> Iterator[Incident]:

@@ -243,6 +243,19 @@ async def test_service_that_fails(watch: Watch) -> None:
     assert not watch.fired
 
 
+async def test_limit_that_is_too_low(watch: Watch) -> None:
+    """Listings wait for permits, and the last one of a queue is minutes old; the alert ends with the next one."""
+    figures = watch.rig.figures
+    for _ in range(12):
+        figures.count(figure.REQUESTS_POSTPONED, "listing")
+        await watch.stand_still(15)
+    assert watch.fired["CallkeeperLimitTooLow"] == [{"kind": "limit_too_low"}]
+    figures.count(figure.LISTINGS, KEY, "answered")
+    figures.count(figure.REQUESTS_POSTPONED, "listing")
+    await watch.stand_still(15)
+    assert "CallkeeperLimitTooLow" not in watch.fired
+
+
 async def test_no_worker(watch: Watch) -> None:
     """If no worker reports, `CallkeeperNoWorker` fires until one does."""
     watch.is_worker_alive = False

@@ -31,6 +31,7 @@ _TOPICS: Final = {
     IncidentKind.INSTITUTION_REFUSED: Topic.BREAKER,
     IncidentKind.LISTING_REFUSED: Topic.QUEUE,
     IncidentKind.STANDING_UNCONFIRMED: Topic.INSTITUTIONS,
+    IncidentKind.LIMIT_TOO_LOW: Topic.BUDGET,
     IncidentKind.PUSHES_REFUSED: Topic.PUSHES,
     IncidentKind.NO_PUSH: Topic.PUSHES,
     IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
