@@ -35,7 +35,7 @@ from callkeeper.service import (
 from callkeeper.service.aiohttp_transport import reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
-from workers.managed_institutions import AT_ONCE, LIST, Standings, ask_standings, handled_in_test
+from workers.standings import AT_ONCE, LIST, Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0
 """Difference of clocks that gives a warning. A Date header has whole seconds only."""
