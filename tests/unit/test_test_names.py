@@ -37,6 +37,7 @@ ELSEWHERE: Final = {
     "callkeeper/service/survey_questions.py": "tests/integration/survey/test_survey_questions.py",
     # It needs a database, which is among the faults:
     "workers/archive_delivery.py": "tests/faults/test_archive_delivery.py",
+    "workers/standings.py": "tests/integration/workers/test_managed_institutions_list.py",
 }
 """Modules without a test file of their name: where they are tested."""
 
