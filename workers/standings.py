@@ -26,9 +26,9 @@ from callkeeper.service.client import Reseller
 from callkeeper.service.open_questions import USUAL, Shown
 
 IN_A_ROW = 3
-"""If none of the first keys, this many, is answered, the service is taken to be down, and the rest is not asked for. If as
-many in a row get no permit, the rest is asked for later. One alone proves nothing: its institution may have a limit of its
-own."""
+"""If none of the first three keys is answered, the service is taken to be down, and the rest is not asked for. If three in
+a row get no permit, the rest is asked for later. One without a permit proves nothing: its institution may have a limit of
+its own."""
 
 AT_ONCE = 8
 """How many keys are asked for at the same time."""
