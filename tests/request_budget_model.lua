@@ -1,4 +1,4 @@
--- The Redis commands that request_budget.lua uses, on tables. Keys never expire. Returns the hash.
+-- The Redis commands that the scripts of the budget use, on tables. Keys never expire. Returns the hash.
 local hash = {}
 local sets = {} -- key -> sorted set: `scores` by member, and `order`, its members by score, then by name
 

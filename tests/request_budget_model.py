@@ -1,7 +1,7 @@
-"""The request budget in virtual time: the real script, on a hash and sorted sets in memory.
+"""The request budget in virtual time: the real scripts, on a hash and sorted sets in memory.
 
 ``Load`` gives work of four classes to a number of processes. Each asks for permits as a worker does, waits as told, sends,
-and reports 429 and 503. Only ``callkeeper/calls/lua/request_budget.lua`` and `AnswerCount` are real.
+and reports 429 and 503. Only the scripts and `AnswerCount` are real.
 """
 
 import heapq
@@ -31,7 +31,7 @@ REQUESTS = {1: 2, 2: 1, 3: 1, 4: 1}
 
 
 class Script:
-    """Runs ``request_budget.lua`` without Redis, on the commands of request_budget_model.lua.
+    """Runs the scripts of the budget without Redis, on the commands of request_budget_model.lua.
 
     LuaJIT speaks the Lua 5.1 of Redis and takes half the time.
     """
@@ -41,13 +41,16 @@ class Script:
         self.stored = lua.execute(Path(__file__).with_suffix(".lua").read_text(encoding="utf-8"))
         """The hash of budgets by scope."""
         lua.execute("KEYS = {'budget'}")
-        self._run = lua.eval(
-            f"function(...) ARGV = {{...}}\n{LuaScript(Keys(), 'prelude', 'request_budget').source}\nend"
-        )
+        self._scripts = {name: LuaScript(Keys(), name) for name in ("permits", "lower_rate")}
+        self._run = {
+            name: lua.eval(f"function(...) ARGV = {{...}}\n{script.source}\nend")
+            for name, script in self._scripts.items()
+        }
 
-    def __call__(self, *args: Any) -> Any:
-        """Run it with arguments; numbers become text, as in Redis."""
-        return self._run(*[_text(arg) for arg in args])
+    def __call__(self, name: str, now_ms: float, *rest: Any, **given: Any) -> Any:
+        """Run one; numbers become text, as in Redis."""
+        _, args = self._scripts[name].arguments(now_ms, given, rest)
+        return self._run[name](*[_text(arg) for arg in args])
 
     @property
     def rate(self) -> float:
@@ -122,11 +125,16 @@ class Load:
             number += 1
             heapq.heappush(events, (when, number, what))
 
+        def turned_away(now: float, sign: str, answered_per_s: float) -> None:
+            told = {"sign": sign, "scope": "", "set_rate": self.set_rate, "answered_per_s": answered_per_s}
+            script("lower_rate", 1000 * now, acted_for=1, **told)
+
         def ask(c: int, name: str, since: float) -> Callable[[float], None]:
             def run(now: float) -> None:
                 wait_ms = 0
                 if is_limited:
-                    wait_ms = script(1000 * now, "take", c, REQUESTS[c], name, chance.random(), "", self.set_rate)
+                    asked = {"permit_class": c, "requests": REQUESTS[c], "member": name, "random": chance.random()}
+                    wait_ms = script("permits", 1000 * now, "", self.set_rate, **asked)
                     self.asks["refused" if wait_ms else "granted"] += 1
                 if wait_ms:
                     at(now + wait_ms / 1000 + chance.random() * self.jitter_s, run)
@@ -148,7 +156,7 @@ class Load:
                     self.refused_at.append(now)
                     while answered and answered[0] <= now - 1:
                         answered.popleft()
-                    script(1000 * now, "busy", "", self.set_rate, len(answered) / self.processes, 1)
+                    turned_away(now, "busy", len(answered) / self.processes)
                     is_limited = True
                     at(now + 1, ask(c, name, since))
                 else:
@@ -168,7 +176,7 @@ class Load:
                 nonlocal is_limited
                 count, is_late = chance.choice(counts), seconds > DEADLINE_S
                 if status == 503 and count.add_503():
-                    script(1000 * now, "strained", "", self.set_rate, 0, 1)
+                    turned_away(now, "strained", 0)
                     is_limited = True
                 elif status != 503 and not is_late:
                     count.add()

@@ -48,7 +48,7 @@ class Watchdog:
     ) -> None:
         self._keys = keys
         self._redis = redis
-        self._pulse = Script(keys, "prelude", "pulse")
+        self._pulse = Script(keys, "pulse")
         self._script = redis.register_script(self._pulse.source)
         self._waker = waker
         self._log = log

@@ -10,7 +10,7 @@ from callkeeper.calls.store.request_budget import MARGIN
 from tests.request_budget_model import CLASSES, REQUESTS, Load, Service, shedding
 
 SHARES = {1: 0.3, 2: 0.3, 3: 0.15, 4: 0.1}
-"""The share that ``request_budget.lua`` reserves for each class while requests of it wait."""
+"""The share that ``permits.lua`` reserves for each class while requests of it wait."""
 
 OVERLOAD = (0.05, 0.5, 0.1, 0.8)
 """Work per second of each class, as a share of the limit. Together it is one and a half times the limit."""

@@ -49,7 +49,7 @@ MODULES: Final = sorted(
 )
 
 
-SCRIPTS: Final = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "callkeeper/calls/lua").glob("*.lua"))
+SCRIPTS: Final = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "callkeeper/calls/lua").rglob("*.lua"))
 
 
 def homes(module: str) -> list[Path]:
@@ -89,5 +89,5 @@ def test_modules_that_are_tried_with_changes_exist_with_their_tests() -> None:
 
 
 def test_every_script_that_decides_something_is_tried_with_changes() -> None:
-    """``token_load.lua`` only calls what is in ``token_prelude.lua``."""
+    """``token_load.lua`` only calls what is in ``parts/token.lua``."""
     assert set(SCRIPTS) - {module.path for module in modules()} == {"callkeeper/calls/lua/token_load.lua"}

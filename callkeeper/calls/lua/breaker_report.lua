@@ -1,4 +1,5 @@
 -- Record the result of a request for all workers: see `callkeeper.calls.store.breakers`.
+-- PARTS: breakers
 -- KEYS: breakers, claimer, due, token, endpoints, live
 -- ARGV: clock, number, prefix, result, kind, institution, checked_call, pause_ms, failures_that_open, together,
 --       within_ms, first_probe_ms, number_kept_s, rest...

@@ -1,4 +1,5 @@
 -- Take the turn to make a check for an institution whose checks bring no result: one call at a time.
+-- PARTS: breakers
 -- KEYS: endpoints
 -- ARGV: clock, institution, every_ms
 -- `institution` is as in members; `every_ms` lies between two such checks.

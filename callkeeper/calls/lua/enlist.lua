@@ -1,4 +1,5 @@
 -- Make due what should be in a schedule and is in none, whatever was lost or has expired.
+-- PARTS: notes, breakers
 -- KEYS: due, live, breakers, attention, epoch
 -- ARGV: clock, prefix, note_id, note, search_every_ms, rest...
 -- `epoch` has the time of the last search for calls. The note asks for a full listing. `rest` are the institutions that we

@@ -1,4 +1,5 @@
 -- A call was archived: remove it from the archive's outbox. Its record expires from now on, unless it needs a person.
+-- PARTS: notes
 -- KEYS: item, inbox, due, attention, call_item, call_trail, call_attention
 -- ARGV: clock, member, nonce, kept_s, note_count, rest...
 -- The first four keys are of the archive's outbox. `rest` are the folded notes' (id, note) pairs.

@@ -1,4 +1,5 @@
 -- Write and keep the claim: a booking, an intention, a "sent". Renews the lease.
+-- PARTS: notes
 -- KEYS: item, inbox, due, trail, changes, pause
 -- ARGV: clock, member, nonce, write, lease_ms, record, checks_expected, checks_then, refuse_notes, refuse_pause,
 --       institution, outbox, note_count, rest...

@@ -1,4 +1,5 @@
 -- Merge two records of one call: ours becomes a tombstone that points to the other, its contents a note to the other.
+-- PARTS: notes
 -- KEYS: item, inbox, due, trail, live, opened, alias
 -- ARGV: clock, prefix, member, nonce, other_member, voice_id, own_checks, note, kept_s, checks_added, record
 -- `opened` has the open calls of the institution, `alias` is that of our id. `own_checks` is what we count, `checks_added`

@@ -1,4 +1,5 @@
 -- Leave a note on a member, make it due, and wake a worker if asked to.
+-- PARTS: notes, waking
 -- KEYS: due, wakeup, wake, queue, statements, statement
 -- ARGV: clock, prefix, member, note_id, note, even_settled, wakes, statement_kind, mark_kept_s, most
 -- `statements` is the number of the last statement, `statement` the mark of this one. `even_settled` and `wakes` are '1'

@@ -1,4 +1,5 @@
 -- Take the probes of open breakers that are due: every few seconds each, less often if very many are open.
+-- PARTS: breakers
 -- KEYS: breakers, endpoints
 -- ARGV: clock, every_ms, most, longest_pause_ms
 -- Returns which breakers to probe. A repetition finds them taken. If Redis's clock was set back, the time of a probe

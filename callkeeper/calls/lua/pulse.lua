@@ -1,4 +1,5 @@
 -- For the watchdog: is there work that no shift has taken?
+-- PARTS: waking, breakers
 -- KEYS: due, wake, queue, breakers, epoch, endpoints
 -- ARGV: clock, overdue_ms, quiet_ms
 -- Work has to be overdue by `overdue_ms` (below 0: due within so many). After `quiet_ms` without a shift one is started.

@@ -1,4 +1,5 @@
 -- Record push events: write the event log, leave a note on each call, ask for a look at its queue, wake one worker.
+-- PARTS: notes, waking
 -- KEYS: due, events, wakeup, wake, queue
 -- ARGV: clock, prefix, events_kept, events_kept_s, unknown_wait_ms, rest...
 -- An unknown call waits for the look at its queue. `rest` are ten for each event: event (json), call member ('' to leave

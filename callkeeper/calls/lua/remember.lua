@@ -1,4 +1,5 @@
 -- Return the pauses to a process that does not claim, and restore those that it saw last.
+-- PARTS: replaced_redis
 -- KEYS: pause, pause_history, pauses_restored, epoch
 -- ARGV: clock, new_name, last_born, last_claimed_ms, remembered
 -- The data in Redis gets `new_name` if it has none. `last_born` is its name when the process looked last, '' for never;

@@ -1,4 +1,5 @@
 -- Have everything retried at once that waits: open breakers, and logins that were refused.
+-- PARTS: breakers
 -- KEYS: breakers, endpoints, login_gate, wakeup
 -- ARGV: clock
 -- Returns both kinds of breakers.

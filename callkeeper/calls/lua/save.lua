@@ -1,4 +1,5 @@
 -- Write and release the claim. Unread notes make the member due at once, unless the step failed and has to wait.
+-- PARTS: notes
 -- KEYS: item, inbox, due, trail, live, settled, attention, opened, changes
 -- ARGV: clock, member, nonce, record, due_ms, least_checks, failures, list, kept_s, attention, voice_id, outbox, entry,
 --       archive, note_count, rest...

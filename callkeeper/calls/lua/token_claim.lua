@@ -1,4 +1,5 @@
 -- Return a usable token of another generation, or the right to log in, or why there is neither.
+-- PARTS: token
 -- ARGV: clock, nonce, other_than, lease_ms, lease_after_failure_ms, account, number
 -- `nonce` identifies this login, `other_than` is the generation that is not wanted, `account` identifies the credentials.
 local now = now_ms()

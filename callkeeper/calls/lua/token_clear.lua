@@ -1,4 +1,5 @@
 -- Forget that a scope was refused. The other barred scopes of its institution may be tried at once.
+-- PARTS: token
 -- ARGV: clock, scope, institution, number
 -- Returns 1 if the scope was barred.
 if is_repetition('token_clear ' .. scope) then return 0 end

@@ -1,4 +1,5 @@
 -- Ask whether a barred scope may be tried. Two tries are at least `shortest_ms` apart.
+-- PARTS: token
 -- ARGV: clock, scope, shortest_ms, number
 -- Returns 0 if so (no other caller may then until the next try), else after how many ms it may be tried; nil if it is not
 -- barred.

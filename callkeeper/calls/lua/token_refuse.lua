@@ -1,4 +1,5 @@
 -- Record that a request with a token got 401.
+-- PARTS: token
 -- ARGV: clock, generation, scope, within_ms, wait_ms, alive_ms, institution, number
 -- Two tokens have to be refused `within_ms` to bar the scope; it is then not tried for `wait_ms`. A token that was accepted
 -- in the last `alive_ms` counts as alive. If the institution is already known to be refused, another of its scopes is

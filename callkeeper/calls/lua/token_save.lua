@@ -1,4 +1,5 @@
 -- End a login with a token. The gate is closed for `pause_ms` until the token is proven.
+-- PARTS: token
 -- ARGV: clock, nonce, value, institutions, pause_ms, number
 -- Returns the token, or nil if another process has saved one meanwhile. While there is no token, a login whose lease has
 -- ended may still save its own.

@@ -1,5 +1,6 @@
 -- Record an accepted request with a token, so that it lives on. The first one proves the token, and opens the gate some
 -- time after the login.
+-- PARTS: token
 -- ARGV: clock, generation, opens_after_ms, number
 local now = now_ms()
 local token = load_token(now)

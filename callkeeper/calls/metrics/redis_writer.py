@@ -105,7 +105,7 @@ class FigureWriter:
         self._memory = memory or memory_of
         self._monotonic, self._began_at = monotonic, monotonic()
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
-        self._script = Script(keys, "prelude", "add_figures")
+        self._script = Script(keys, "add_figures")
 
     def write(self, redis: "Redis", *, is_last: bool = False) -> None:
         """Write what was counted since the last time. ``is_last`` also says that this process ends on purpose.

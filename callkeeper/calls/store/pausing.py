@@ -99,7 +99,7 @@ class PauseWatch:
     """Looks at the pauses once a second in a process that does not claim, and restores them if Redis has lost them."""
 
     def __init__(self, redis: "Redis", *, keys: Keys) -> None:
-        self._known = Script(keys, "prelude", "remember")
+        self._known = Script(keys, "remember")
         # Not `Scripts`: its pipeline would outlive a cancelled look, and connect again after the client was closed.
         self._script = AsyncScript(redis, self._known.source)
         self._memory = PauseMemory()

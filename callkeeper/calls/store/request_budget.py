@@ -8,7 +8,7 @@ account, or to a single institution if only that one gets 429 or 503.
 Any window of Redis's clock holds a limited number of permits. With a rate R of up to 18 per second, a window holds R
 (rounded up) and lasts a second or more; with a higher rate, it holds up to 18 and is shorter. An effect takes the
 permits of its confirming read and its own together, and may use the second up to a lease later. While requests wait,
-each class gets at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest
+each class gets at least its share (``permits.lua``); the rest goes to the waiting class with the highest
 priority.
 
 The learned rate falls by 15 % at a 429, at most once a second, and grows by 3 % in each second in which requests wait. The
@@ -167,7 +167,9 @@ class RequestBudget:
         limits: list[str | float] = ["", self._set]
         if scope and (scope in self._limited or scope in self._limits):
             limits += [scope, self._limits.get(scope, 0)]
-        wait_ms = await self._ask("take", int(kind), requests, member, self._spread, *limits)
+        wait_ms = await self._scripts.call(
+            "permits", permit_class=int(kind), requests=requests, member=member, random=self._spread, rest=limits
+        )
         if wait_ms:
             self._figures.count(figure.REQUESTS_POSTPONED, kind.name.lower())
         return float(wait_ms) / 1000
@@ -197,19 +199,22 @@ class RequestBudget:
     async def calm(self, institution_key: str, acted_for: int) -> None:
         """Forget what 503 taught about an institution, or everything about the account."""
         if self._limited:
-            self._see(
-                await self._ask(
-                    "calm", *([institution_part(institution_key)] if institution_key and acted_for > 1 else [])
-                )
-            )
+            scopes = [institution_part(institution_key)] if institution_key and acted_for > 1 else []
+            self._see(await self._scripts.call("forget_load", rest=scopes))
 
-    async def _report(self, what: str, institution_key: str, acted_for: int) -> None:
+    async def _report(self, sign: str, institution_key: str, acted_for: int) -> None:
         scope = institution_part(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
-        self._see(await self._ask(what, scope, set_rate, self.answers.per_s, acted_for))
-
-    async def _ask(self, asked: str, *rest: str | float) -> Any:
-        return await self._scripts.call("request_budget", asked=asked, rest=rest)
+        self._see(
+            await self._scripts.call(
+                "lower_rate",
+                sign=sign,
+                scope=scope,
+                set_rate=set_rate,
+                answered_per_s=self.answers.per_s,
+                acted_for=acted_for,
+            )
+        )
 
     def _see(self, scopes: list[bytes]) -> None:
         self._limited = frozenset(scope.decode() for scope in scopes)

@@ -1,7 +1,8 @@
-"""A Lua script in ``callkeeper/calls/lua``, and what it takes: its first lines name its keys and arguments.
+"""A Lua script in ``callkeeper/calls/lua``: its first lines name what it is made of and what it takes.
 
 ::
 
+    -- PARTS: notes                        it follows parts/prelude.lua, as all do, and parts/notes.lua
     -- KEYS: item, due                     the locals item_key and due_key
     -- ARGV: clock, member, rest...        the locals clock and member; rest is the index in ARGV of the first of the rest
 
@@ -36,11 +37,13 @@ ScriptName = Literal[
     "tidy",
     "lead",
     "limit",
-    "request_budget",
+    "permits",
+    "lower_rate",
+    "forget_load",
     "pause",
     "expire_archived",
 ]
-"""The scripts that follow only the prelude, one file each."""
+"""The scripts without those of the token, which share numbers with Python."""
 
 Arg = str | bytes | int | float
 
@@ -56,7 +59,7 @@ class Script:
 
     Args:
         keys: The names of our keys.
-        names: The script's file, after those that it follows.
+        name: The script's file.
         constants: Numbers that it shares with Python.
         folder: Where the files are.
 
@@ -65,10 +68,10 @@ class Script:
     """
 
     def __init__(
-        self, keys: Keys, *names: str, constants: Mapping[str, int] | None = None, folder: Traversable = _LUA
+        self, keys: Keys, name: str, *, constants: Mapping[str, int] | None = None, folder: Traversable = _LUA
     ) -> None:
-        self.name = names[-1]
-        read = _read(names, tuple((constants or {}).items()), folder)  # type: ignore[arg-type]  # a path is hashable
+        self.name = name
+        read = _read(name, tuple((constants or {}).items()), folder)  # type: ignore[arg-type]  # a path is hashable
         self._keys, self._args, self._rest, self.source = read
         taken = {*self._keys, *self._args}
         own = {"prefix": keys.prefix, **{f"{name}_key": key for name, key in vars(keys).items()}}
@@ -105,9 +108,12 @@ class _Read(NamedTuple):
 
 
 @cache
-def _read(names: tuple[str, ...], constants: tuple[tuple[str, int], ...], folder: Traversable) -> _Read:
+def _read(script: str, constants: tuple[tuple[str, int], ...], folder: Traversable) -> _Read:
     """Read a script. Cached: each command and each connection would read all files again."""
-    script, parts = names[-1], [(folder / f"{name}.lua").read_text() for name in names]
+    own = (folder / f"{script}.lua").read_text()
+    named = re.search("^-- PARTS: (.+)$", own, re.MULTILINE)
+    names = ["prelude", *(named[1].split(", ") if named else [])]
+    parts = [*((folder / "parts" / f"{name}.lua").read_text() for name in names), own]
     keys = tuple(f"{name}_key" for name in _listed("KEYS", parts, script))
     args = _listed("ARGV", parts, script)
     rest = args.pop().removesuffix("...") if args[-1].endswith("...") else ""

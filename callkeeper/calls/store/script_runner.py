@@ -250,7 +250,7 @@ class Scripts:
         self._redis = redis
         self._now_ms = now_ms
         self._replication = Replication(Figures() if figures is None else figures, key=keys.replicated)
-        self._known = {name: Script(keys, "prelude", name) for name in get_args(ScriptName)}
+        self._known = {name: Script(keys, name) for name in get_args(ScriptName)}
         self._scripts = {name: AsyncScript(redis, script.source) for name, script in self._known.items()}
         self._calls = Batching(self._run, most=_FULL, at_once=_FULL_AT_ONCE, further_from=_FULL)
         self._replicated = Batching(

@@ -157,7 +157,7 @@ def _script(keys: Keys, name: _Name) -> Script:
         "LONGEST_REFUSED_MS": LoginPolicy().max_pause_s,
     }
     constants = {constant: _ms(wait_s) for constant, wait_s in waits.items()}
-    return Script(keys, "prelude", "token_prelude", f"token_{name}", constants=constants)
+    return Script(keys, f"token_{name}", constants=constants)
 
 
 def _ms(seconds: float) -> int:

@@ -165,7 +165,7 @@ class Life:
     async def repeat(self, sent: Sent) -> None:
         """Deliver a script once more."""
         name, keys, args = sent
-        await self.redis.eval(Script(Keys(), "prelude", name).source, len(keys), *keys, *args)
+        await self.redis.eval(Script(Keys(), name).source, len(keys), *keys, *args)
 
 
 def lasting(stored: dict[bytes, Any]) -> dict[bytes, Any]:
@@ -187,7 +187,17 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
             await life.repeat((sent[0], sent[1], [hand(), *sent[2][1:]]))
         assert lasting(await dump(redis)) == before, f"carried out twice: one of {[name for name, _, _ in life.sent]}"
     untried = set(get_args(ScriptName)) - {name for name, _, _ in life.sent}
-    assert untried == {"pulse", "limit", "retry", "request_budget", "lead", "enlist", "check_turn"}, (
+    assert untried == {
+        "pulse",
+        "limit",
+        "retry",
+        "permits",
+        "lower_rate",
+        "forget_load",
+        "lead",
+        "enlist",
+        "check_turn",
+    }, (
         "pulse and lead write nothing that lasts; a failed login that counts twice, a probe, a look, a turn more are "
         "safe"
     )

@@ -1,6 +1,7 @@
 """A script's first lines name what it takes, and every caller passes just that."""
 
 import ast
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +13,11 @@ from callkeeper.calls.store.script import Script, ScriptName
 ROOT = Path(__file__).parents[4]
 OPTIONS = {"rest", "replicated", "within_s"}
 KEYS = Keys("ck")
+LUA = ROOT / "callkeeper/calls/lua"
+CALLED = re.compile(r"(?<![.:\w])(\w+)\(")
+DECLARED = re.compile(r"\b(?:local|for) ([\w, ]+)|(?<=\()([\w, ]+)(?=\))")
+WORDS = {"function", "if", "and", "or", "not", "return"}
+BUILT_IN = {"ipairs", "pairs", "tonumber", "tostring", "pcall", "type", "unpack"}
 
 
 def passed() -> list[tuple[str, str, set[str]]]:
@@ -35,14 +41,14 @@ def test_every_caller_passes_what_the_script_names() -> None:
     assert {script for _, script, _ in places} == set(get_args(ScriptName)) - {"add_figures", "pulse"}
     for where, script, named in places:
         try:
-            Script(KEYS, "prelude", script).arguments("", dict.fromkeys(named, "x"))
+            Script(KEYS, script).arguments("", dict.fromkeys(named, "x"))
         except TypeError as problem:
             pytest.fail(f"{where}: {problem}")
 
 
 def test_arguments_are_in_the_order_of_the_first_lines() -> None:
     """Callers need not know positions; time, prefix, the keys of a member and keys with a fixed name are filled in."""
-    keys, args = Script(KEYS, "prelude", "expire_archived").arguments(
+    keys, args = Script(KEYS, "expire_archived").arguments(
         7,
         {
             "call_item_key": "i",
@@ -67,7 +73,7 @@ def test_arguments_are_in_the_order_of_the_first_lines() -> None:
 def test_arguments_that_a_script_does_not_name_are_refused(given: dict[str, str | int], rest: tuple[int, ...]) -> None:
     """The error names the script, what is missing and what it does not know."""
     with pytest.raises(TypeError, match=r"lead\.lua: missing"):
-        Script(KEYS, "prelude", "lead").arguments("", given, rest)
+        Script(KEYS, "lead").arguments("", given, rest)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,16 @@ def test_arguments_that_a_script_does_not_name_are_refused(given: dict[str, str 
 )
 def test_script_without_readable_names_is_not_loaded(text: str, problem: str, tmp_path: Path) -> None:
     """Such a script stops the start: a local that hides a function of the prelude would break it later."""
-    (tmp_path / "prelude.lua").write_text("local function epoch() return 1 end\n")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/prelude.lua").write_text("local function epoch() return 1 end\n")
     (tmp_path / "wrong.lua").write_text(text)
     with pytest.raises(ValueError, match=problem):
-        Script(KEYS, "prelude", "wrong", folder=tmp_path)
+        Script(KEYS, "wrong", folder=tmp_path)
+
+
+@pytest.mark.parametrize("script", sorted(path.stem for path in LUA.glob("*.lua")))
+def test_script_calls_only_what_it_and_its_parts_declare(script: str) -> None:
+    """A part that is not named would be missed only when the line that needs it runs."""
+    source = re.sub(r"--.*|'[^']*'", "", Script(KEYS, script).source)
+    declared = set(re.findall(r"\w+", " ".join(" ".join(groups) for groups in DECLARED.findall(source))))
+    assert set(CALLED.findall(source)) - declared - WORDS - BUILT_IN == set()

@@ -1,4 +1,4 @@
--- Shared by the token's scripts. It follows prelude.lua.
+-- The service's token, who may log in, and which operations get 401.
 -- KEYS: token, login_gate, claimer, refused
 -- `claimer` has the caller's last calls: `number`, the last argument, numbers the calls of one process, so that a
 -- repetition is recognised, however late.
