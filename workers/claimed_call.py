@@ -35,7 +35,7 @@ from callkeeper.calls.notes import (
     traces_of,
 )
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import Call, Obstacles, Phase, encode_call, parse_call, with_effect
+from callkeeper.calls.record import Call, Obstacles, Phase, encode_call, parse_call, with_effect, without_caller
 from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,
@@ -259,6 +259,7 @@ class Claim:
         Raises:
             WriteRefused: The lease is gone, or a condition of this write does not hold.
         """
+        self._stay_erased()
         self.call = replace(self.call, saved_at=self.now, revision=self.call.revision + 1)
         await self.tools.store.keep(
             self.item,
@@ -281,10 +282,16 @@ class Claim:
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
         now = self.now
+        self._stay_erased()
         self.call = await self.tools.store.members.follow(self.call_id, self.call, now)
         await self.keep_marks()
         self.call = replace(self.call, saved_at=now, revision=self.call.revision + 1)
         await self._write(encode_call(self.call), placement)
+
+    def _stay_erased(self) -> None:
+        """Drop the number and the names that events have brought back into the record of a call that was erased."""
+        if self.item.is_erased:
+            self.call = without_caller(self.call)
 
     async def keep_marks(self) -> None:
         """Store what later calls of the member and the number must know of this one."""

@@ -156,6 +156,8 @@ class ClaimedItem:
     """How late workers are: how long the member had been due, or others that were claimed with it (`share_lateness`)."""
     live: int
     """The number of live calls of all institutions at the claim."""
+    is_erased: bool = False
+    """The caller's data was erased: the record takes up no number and no names any more."""
     writes: int = 0
 
     @property
@@ -229,7 +231,7 @@ def parse_claimed(
     row: list[Any], owner: CallId | str | None, epoch: Epoch, now: datetime, pauses: Pauses, *, live: int
 ) -> ClaimedItem:
     """Read one claimed member in an answer of ``claim``."""
-    member, nonce, checks, lost, failures, record, late_ms, notes = row
+    member, nonce, checks, lost, failures, record, late_ms, notes, erased = row
     return ClaimedItem(
         member=member.decode(),
         owner=owner,
@@ -244,6 +246,7 @@ def parse_claimed(
         pause=pauses.over(owner.institution_key) if isinstance(owner, CallId) else None,
         late=timedelta(milliseconds=int(late_ms)),
         live=live,
+        is_erased=erased == b"1",
     )
 
 

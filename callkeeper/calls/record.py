@@ -471,6 +471,12 @@ def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
     return replace(call, ledger=replace(call.ledger, **{kind: effect}))
 
 
+def without_caller(call: Call) -> Call:
+    """Return the record without the caller's number and the members' names: what the service shows of people."""
+    candidates = tuple([replace(one, name="") for one in call.seen.candidates])
+    return replace(call, names=replace(call.names, phone_number=None), seen=replace(call.seen, candidates=candidates))
+
+
 NEWER: Final = "written by a newer release: roll forward, or start a worker of that release"
 """The attention reason of a call that no worker of a newer release has taken for a minute."""
 

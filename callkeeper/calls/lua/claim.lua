@@ -13,7 +13,7 @@
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a
 -- process knew other data before (1 or 0), claimed_ms, [member, nonce, checks, lost writes, failures, record, ms overdue,
--- [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms
+-- [note id, note, ...], '1' if it was erased else ''] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms
 -- of the old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still
 -- holds; a repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and
 -- a former holder could write.
@@ -49,10 +49,10 @@ local answer = {now, server.id, server.since, redis.call('HGETALL', breakers_key
     redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), server.born, is_replaced and 1 or 0, server.claimed_ms}
 local taken = {}
 local function hand_out(member, its_nonce, late)
-    local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
+    local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures', 'erased')
     local notes = redis.call('HGETALL', prefix .. ':inbox:' .. member)
     -- If the number of checks cannot be read, count all of them as spent.
-    answer[#answer + 1] = {member, its_nonce, num(kept[2] or '0', CHECK_LIMIT), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes}
+    answer[#answer + 1] = {member, its_nonce, num(kept[2] or '0', CHECK_LIMIT), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes, kept[5] or ''}
 end
 
 if number == last_number then

@@ -2,9 +2,9 @@
 -- PARTS: notes, waking
 -- KEYS: due, events, wakeup, wake, queue
 -- ARGV: clock, prefix, events_kept, events_kept_s, unknown_wait_ms, rest...
--- An unknown call waits for the look at its queue. `rest` are ten for each event: event (json), call member ('' to leave
--- no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to the call
--- ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '').
+-- An unknown call waits for the look at its queue. `rest` are ten for each event: event (json), call member, key of its
+-- alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to the call ('1' or ''),
+-- institution member, note id, note ('' to leave none), key of the institution's last sample, is sample ('1' or '').
 -- Returns {1 if the caller must enqueue a job, else 0}.
 -- A note gets its time from Redis's clock, because the receiving process's clock may differ by hours.
 -- An event that is already in the event log is a repetition and leaves no second note.
@@ -19,18 +19,18 @@ local now = now_ms()
 local looks, touched = {}, false
 for n = rest, #ARGV, 10 do
     local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
-    local known = member ~= '' and led == '1' and redis.call('GET', alias)
+    local known = led == '1' and redis.call('GET', alias)
     if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
-    if member ~= '' and redis.call('HEXISTS', prefix .. ':item:' .. member, 'erased') == 1 then
-        event, note = without(event, 'phone_last4'), without(note, 'phone_number')
+    if redis.call('HEXISTS', prefix .. ':item:' .. member, 'erased') == 1 then
+        event, note = without(event, 'phone_last4'), note ~= '' and without(note, 'phone_number') or ''
     end
     local is_new = not redis.call('ZSCORE', events_key, event)
     if is_new then
         redis.call('ZADD', events_key, now, event)
         if is_sample == '1' then redis.call('SET', sample, now, 'EX', 604800) end
     end
-    touched = touched or member ~= ''
-    if is_new and member ~= '' then
+    touched = touched or note ~= ''
+    if is_new and note ~= '' then
         if alias_of ~= '' then redis.call('SET', alias, alias_of, 'EX', 86400) end
         note = string.sub(note, 1, -2) .. ',"recorded_ms":' .. string.format('%.0f', now) .. '}'
         local waits = redis.call('EXISTS', prefix .. ':item:' .. member) == 1 and 0 or tonumber(unknown_wait_ms)

@@ -34,7 +34,7 @@ from callkeeper.calls.item_names import CallId, institution_part, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Merged, encode_note
 from callkeeper.calls.pause import Pauses, PauseScope, parse_pauses
-from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_unknown
+from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_caller, without_unknown
 from callkeeper.calls.store.breakers import BreakerBox
 from callkeeper.calls.store.earlier_calls import EarlierCalls
 from callkeeper.calls.store.inbox import Inbox
@@ -391,6 +391,7 @@ class Store(Inbox):
             kept_s=self._kept_s,
             checks_added=max(0, call.plan.checks_used - call.plan.checks_moved),
             record=encode_call(ended),
+            erased_record=encode_call(without_caller(ended)),
         )
         if answer in _MERGE_REFUSED:
             raise WriteRefused(item.member, _MERGE_REFUSED[answer])

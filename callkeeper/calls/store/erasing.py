@@ -20,7 +20,16 @@ from redis.exceptions import WatchError
 from callkeeper.calls.call_query import digits_of, members_of, same_number
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
-from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
+from callkeeper.calls.record import (
+    Call,
+    Identity,
+    Word,
+    encode_call,
+    readable_call,
+    with_effect,
+    without_caller,
+    without_unknown,
+)
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import hashed_number, place_of_number
 from callkeeper.calls.store.keys import Keys
@@ -146,13 +155,11 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
                 statements[name] = replace(note, remark=None)
             case Word():
                 statements[name] = replace(note, reason="")
-    named = (
-        replace(one, name="") if is_own or one.person_id == whose.person_id else one for one in call.seen.candidates
-    )
+    call = without_caller(without_unknown(call)) if is_own else call
+    named = (replace(one, name="") if one.person_id == whose.person_id else one for one in call.seen.candidates)
     numbers = tuple([one for one in call.ledger.marked_numbers if not is_own and one != whose.hashed])
     return replace(
         call,
-        names=replace(call.names, phone_number=None) if is_own else call.names,
         seen=replace(call.seen, candidates=tuple(named)),
         ledger=replace(call.ledger, marked_numbers=numbers),
         statements=replace(call.statements, **statements),
@@ -296,7 +303,7 @@ class Eraser:
             lines = parse_trail(await pipe.lrange(trail, 0, -1))
             pipe.multi()
             if is_own:
-                pipe.hset(item, "erased", "1")  # so that a late push does not bring the number back (push.lua)
+                pipe.hset(item, "erased", "1")  # so that no later event brings number and names back
             for name, call in calls.items():
                 pipe.hset(item, name, encode_call(without_personal(call, whose, is_own=is_own)))
             bare = lines_without_personal(lines, whose, is_own=is_own)

@@ -115,13 +115,13 @@ class Intake:
         )
         return (
             _ENCODER.encode(_entry(event, event_id)),
-            CallId(institution, voice_id).member if touches else "",
+            CallId(institution, voice_id).member,
             self._keys.alias(institution, alternate_id),
             voice_id if alternate else "",
             "" if event.voice_id else "1",
             institution_member(institution),
             note.note_id,
-            encode_note(note),
+            encode_note(note) if touches else b"",
             self._keys.sample(institution),
             "1" if event.is_test else "",
         )

@@ -13,10 +13,11 @@ end
 local function reopen(prefix, member, item, moved)
     local trail = prefix .. ':trail:' .. member
     if moved then
-        local was = redis.call('HMGET', item, 'was', 'checks', 'epoch')
+        local was = redis.call('HMGET', item, 'was', 'checks', 'epoch', 'erased')
         redis.call('DEL', item)
         redis.call('HSET', item, 'checks', was[2] or '0')
         if was[1] then redis.call('HSET', item, 'rec', was[1], 'epoch', was[3]) end
+        if was[4] then redis.call('HSET', item, 'erased', was[4]) end
     else
         redis.call('HDEL', item, 'settled')
         redis.call('ZREM', prefix .. ':settled', member)

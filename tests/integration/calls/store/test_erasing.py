@@ -26,16 +26,18 @@ from callkeeper.archive.tables import metadata
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.notes import Distrusted, Listed, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call, parse_call
 from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
+from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.archivist import START, Archivist, settled
 from tests.harness.virtual_time import KEY
@@ -742,3 +744,78 @@ async def test_mark_that_a_call_leaves_during_an_erasure_stays(redis: "Redis") -
     await Eraser(cast("Redis", Overtaken(redis, happens)), keys=keys).erase(Whose(KEY, person_id="p-1"), holds=Holds())
     for place, member in left.items():
         assert await client.zrange(place, 0, -1) == [member.encode()]
+
+
+NO_CALLS = '{"success": true, "phoneCalls": []}'
+NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
+
+
+@pytest.mark.parametrize("later", ["word", "listing", "push and listing", "other id", "unknown id"])
+async def test_later_event_of_an_erased_call_brings_nothing_back(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path, later: str
+) -> None:
+    """The call goes on without the number and the names, which its queue, a push and its record show again.
+
+    Of an id that nothing leads from to the call, the event log cannot know whose it is.
+    """
+    call = await rig.begin_call(Happening(Kind.END, 9000), phone_number=NUMBER, run_s=20)
+    for target, body in (("details", NOT_FOUND), ("queue", NO_CALLS)):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=200, body=body))
+    await rig.run(100)
+    assert (await rig.record(call)).life.reason == "lost"
+    await rig.archive()
+    asked = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
+    await run(redis_url, "archive", "erase", *asked, archive=f"sqlite:///{tmp_path}/archive.db")
+    assert found_in(await everything(rig.redis, database), *CANARIES) == []
+    rig.stage.sandbox.faults.clear()
+    if later == "word":
+        said = Verified(operator="ann", said_at=rig.clock.now, person_id="p-7", validation_type="Other")
+        await rig.note(call, said, even_settled=True)
+    if later == "push and listing":
+        await rig.push(call)
+    if later == "unknown id":
+        await rig.redis.delete(Keys().alias(KEY, call.alternate_id))
+    if later.endswith("id"):
+        await rig.push(call, "CallEnd", voice_id=None)
+    await rig.run(200)
+    await rig.archive()
+    left = [line[:60] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *CANARIES)]
+    assert [line.partition(" ")[0] for line in left] == ["b'ck:events'"] * (later == "unknown id")
+    assert (await rig.record(call)).life.reason != "lost"
+
+
+async def test_erased_tombstone_that_the_queue_lists_stays_erased(redis: "Redis") -> None:
+    """It is a call of its own then, and its number and names are the same person's."""
+    call, trail = settled(1)
+    keys, member, gone = Keys(), await put(redis, call, trail), CallId(KEY, "v-old")
+    client: Any = redis
+    moved = {"moved": member, "was": encode_call(replace(call, voice_id="v-old")), "checks": "0", "epoch": "e"}
+    await client.hset(keys.item(gone.member), mapping=moved)
+    await Eraser(redis, keys=keys).erase(Whose(KEY, person_id="p-1"), holds=Holds())
+    await Inbox(redis, keys=keys).note(gone, Listed(listed_at=START))
+    assert await client.hmget(keys.item(gone.member), "moved", "erased") == [None, b"1"]
+    assert await client.hexists(keys.item(gone.member), "rec")
+
+
+async def test_field_of_a_newer_release_is_erased(redis: "Redis") -> None:
+    """This release cannot know whether it is personal."""
+    call, trail = settled(1)
+    member, client = await put(redis, call, trail), cast("Any", redis)
+    stored = encode_call(call)[:-1] + b',"caller_city":"Elmwood"}'
+    await client.hset(Keys().item(member), "rec", stored)
+    await Eraser(redis, keys=Keys()).erase(Whose(KEY, person_id="p-1"), holds=Holds())
+    assert b"Elmwood" not in await client.hget(Keys().item(member), "rec")
+
+
+@pytest.mark.parametrize("changes", [{"type": "CallTransferred"}, {"is_test": True}], ids=["unknown type", "sample"])
+@pytest.mark.parametrize("ids", [{}, {"voice_id": None}], ids=["both ids", "other id"])
+async def test_push_that_changes_no_call_brings_no_digits_back(
+    rig: Archivist, redis_url: str, changes: dict[str, Any], ids: dict[str, Any]
+) -> None:
+    """A push of a type that nobody knows, and a sample from the dashboard, are only logged: without the last digits."""
+    (call, _), keys = await lived(rig), Keys()
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo")
+    events = await rig.redis.zcard(keys.events)
+    await rig.push(call, **changes, **ids)
+    assert await rig.redis.zcard(keys.events) == events + 1
+    assert found_in(await everything(rig.redis, None), *CANARIES) == []

@@ -95,17 +95,18 @@ async def test_log_of_events_has_no_whole_phone_number(redis: Any, intake: Intak
 
 
 async def test_event_of_an_erased_call_is_recorded_without_its_number(store: Store, redis: Any, intake: Intake) -> None:
-    """Also under its alternate id. Samples, and other calls, keep theirs."""
+    """Also under its alternate id, and if it is a sample or of an unknown type. Those of other calls keep theirs."""
     await live(store)
     await intake.record(event(alternate="alt-1"), event_id="ev-0")
     await redis.hset(KEYS.item(A.member), "erased", "1")
     await redis.hset(KEYS.item(CallId("cu-1", "alt-1").member), "erased", "1")
-    told = (event(), event(voice_id=None, alternate="alt-1"), event(is_test=True), event(voice_id="v-2"))
+    unknown = replace(event(), type="CallTransferred")
+    told = (event(), event(voice_id=None, alternate="alt-1"), event(is_test=True), unknown, event(voice_id="v-2"))
     for number, each in enumerate(told):
         await redis.delete(KEYS.inbox(A.member), KEYS.events)
         await intake.record(replace(each, phone_number="5550177123"), event_id=f"ev-{number}")
         [logged] = [json.loads(entry) for entry in await redis.zrange(KEYS.events, 0, -1)]
-        assert (logged["id"], logged.get("phone_last4")) == (f"ev-{number}", "7123" if number >= 2 else None)
+        assert (logged["id"], logged.get("phone_last4")) == (f"ev-{number}", "7123" if number == 4 else None)
         notes = [parse_note(note) for note in await redis.hvals(KEYS.inbox(A.member))]
         assert [(note.event_id, note.phone_number) for note in notes if isinstance(note, Pushed)] == (
             [(f"ev-{number}", None)] if number < 2 else []
