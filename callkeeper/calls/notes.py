@@ -319,14 +319,14 @@ def entry_expected(call: Call) -> str:
     return _fingerprint(ours.assigned_person_id, ours.assigned_as, call.seen.candidates, call.names.phone_number)
 
 
-def is_same_entry(one: str, other: str) -> bool:
-    """Tell whether two fingerprints are of equal entries.
+def is_same_entry(after: str, before: str) -> bool:
+    """Tell whether an entry, by its fingerprint, says nothing that the one before did not say.
 
-    That of an entry without a number, and any of an earlier release, says nothing of the number. So processes
-    of both releases, side by side, do not report a call in turns.
+    One without a number takes none away. Fingerprints of releases up to 0.4.0 say nothing of the number, so processes of
+    both releases, side by side, do not report a call in turns.
     """
-    (rest, number), (other_rest, other_number) = _parted(one), _parted(other)
-    return rest == other_rest and (number == other_number or not number or not other_number)
+    (rest, number), (rest_before, number_before) = _parted(after), _parted(before)
+    return rest == rest_before and (number in {number_before, "#"} or not number_before)
 
 
 def _fingerprint(
@@ -334,14 +334,15 @@ def _fingerprint(
 ) -> str:
     people = ",".join(sorted(candidate.person_id for candidate in candidates))
     rest = f"{person_id or ''}|{core_username or ''}|{len(candidates)}|{crc32(people.encode()):x}"
-    return f"{rest}{_NUMBER}{crc32(phone_number.encode()):x}" if phone_number else rest
+    return f"{rest}{_NUMBER}{f'{crc32(phone_number.encode()):x}' if phone_number else ''}"
 
 
 _NUMBER: Final = "|#"
-"""Stands before the number in a fingerprint. Without one, a hexadecimal number follows the last ``|``."""
+"""Stands before the number in a fingerprint. In those of releases up to 0.4.0, a hexadecimal number follows the last
+``|``."""
 
 
 def _parted(print_: str) -> tuple[str, str]:
-    """Return a fingerprint without its number, and the number; empty if it has none."""
+    """Return a fingerprint without its number, and the number: ``#`` for none, empty if it does not say."""
     rest, _, last = print_.rpartition("|")
     return (rest, last) if last.startswith("#") else (print_, "")

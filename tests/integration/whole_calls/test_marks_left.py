@@ -117,13 +117,17 @@ async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -
     assert facts_of_record(record, rig.book.policies).rejected_before, "the caller is still the one of that number"
 
 
-async def test_number_alone_that_changes_is_taken_in(rig: Rig) -> None:
-    """No member has either number: the entry differs in nothing else. The caller was rejected under the second one."""
+@pytest.mark.parametrize("before", ["5550100333", ""])
+async def test_number_alone_that_changes_is_taken_in(rig: Rig, before: str) -> None:
+    """No member has either number, or there was none: the entry differs in nothing else.
+
+    The caller was rejected under the second one.
+    """
     number = "5550100222"
     first = await rig.begin_call(H(Kind.CLAIMED, 5, "zed", "p-1"), H(Kind.END, 60), phone_number=number, run_s=20)
     await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, wish="r1"))
     await rig.run(100)
-    call = await rig.begin_call(H(Kind.END, 300), phone_number="5550100333", run_s=30)
+    call = await rig.begin_call(H(Kind.END, 300), phone_number=before, run_s=30)
     listed = (await rig.whats(call)).count("listed")
     call.phone_number = number
     await rig.run(30)
