@@ -1,7 +1,8 @@
 """A call's story: its trail in words for people, in order, with times relative to the call's start. Pure functions.
 
 The command line, the desk and the board use the same words. A ``Line`` says what happened. A decision has a row for
-each rule that says whether it matched, or which condition failed on which fact.
+each rule that says whether it matched, or which condition failed on which fact. Names of people, rules and policies are
+quoted: any of them may be a word that the story uses, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -163,7 +164,7 @@ class _Narrator:
         self.person_id = entry.person_id or self.person_id
         count = quantity(entry.candidates, "candidate") if entry.candidates else "no candidates"
         person = f", person {entry.person_id}" if entry.person_id else ""
-        claimed = f", claimed by {entry.operator}" if entry.operator else ""
+        claimed = f", claimed by {entry.operator!r}" if entry.operator else ""
         return f"the queue lists it: {count}{person}{claimed}"
 
     def _changed(self, entry: Entry) -> str:
@@ -191,7 +192,7 @@ class _Narrator:
 
     def _decided(self, entry: Entry) -> str:
         if entry.asked == "assign" and entry.operator is not None:
-            asked = f"{entry.operator} asks for assign, the law forbids it ({', '.join(entry.forbidden)})"
+            asked = f"{entry.operator!r} asks for assign, the law forbids it ({', '.join(entry.forbidden)})"
             return f"decided: hold; {asked}{_paused(entry)}"
         if entry.asked == "assign":
             return f"decided: nobody is assigned, {', '.join([entry.because or '', *entry.forbidden])}{_paused(entry)}"
@@ -299,7 +300,7 @@ def shown(value: object) -> str:
 
 
 def _by(entry: Entry) -> str:
-    return f" by {entry.operator}" if entry.operator else ""
+    return f" by {entry.operator!r}" if entry.operator else ""
 
 
 def _took(entry: Entry) -> str:
@@ -353,8 +354,8 @@ def _plain(entry: Entry) -> str:
         case "said":
             token = f" (token {entry.token})" if entry.token else ""
             if entry.kind == "withdrawn":
-                return f"{entry.operator}{token} takes back: {entry.asked}"
-            return f"{entry.operator}{token} says: {entry.kind}{person}{how}{because}"
+                return f"{entry.operator!r}{token} takes back: {entry.asked}"
+            return f"{entry.operator!r}{token} says: {entry.kind}{person}{how}{because}"
         case "check_failed":
             return f"check {entry.n} of {CHECK_LIMIT} brought no answer{because}"
         case "intended":
@@ -369,7 +370,7 @@ def _plain(entry: Entry) -> str:
             return f"{entry.kind} answered: {entry.state}{because}"
         case "established":
             if entry.wish:
-                return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
+                return f"{entry.kind}: {entry.operator!r} says that it is {entry.state}"
             if entry.because in GIVEN_UP_BECAUSE or (entry.state == EffectState.ABSENT and entry.because):
                 return f"{entry.kind} not carried out{because}"
             if entry.state == EffectState.REFUSED:

@@ -167,7 +167,7 @@ async def test_assign_that_the_law_holds_is_told(desk: DeskRig, kind: Kind) -> N
         ("assign", OPERATOR, (why,))
     ]
     story = (await desk.http.get(f"/calls/{KEY}/{call.voice_id}")).json()["story"]
-    line = f"decided: hold; {OPERATOR} asks for assign, the law forbids it ({why})"
+    line = f"decided: hold; {OPERATOR!r} asks for assign, the law forbids it ({why})"
     assert [one["text"] for one in story if why in one["text"]] == [line]
 
 

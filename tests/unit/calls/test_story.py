@@ -101,7 +101,7 @@ def test_story_tells_a_statement_that_did_nothing(status: ActionStatus, ending: 
     """It says why; one that did what was meant, or still may, stands alone."""
     entry = Entry(at=at(1), what="said", kind="verified", operator="ann", wish="w-1")
     (line,) = story_of(replace(record(DEMO, []), trail=(entry,)), {"w-1": status}).lines
-    assert line.text.startswith(f"ann says: verified{ending}")
+    assert line.text.startswith(f"'ann' says: verified{ending}")
     assert bool(ending) == line.text.endswith(")")
 
 
@@ -125,7 +125,7 @@ def test_story_names_who_asked_for_a_check_that_brought_nothing() -> None:
     ]
     assert [line.text for line in told(*checks)][1:] == [
         "check 2 of 20: nothing new",
-        "check 3 of 20 by ann: nothing new",
+        "check 3 of 20 by 'ann': nothing new",
         "check 4 of 20: nothing new",
     ]
 
@@ -151,7 +151,7 @@ def test_story_tells_a_listing_once() -> None:
     again = replace(listed, candidates=1, person_id="p-1", operator="ann")
     assert texts(listed, listed, again) == [
         "the queue lists it: 2 candidates",
-        "the queue lists it: 1 candidate, person p-1, claimed by ann",
+        "the queue lists it: 1 candidate, person p-1, claimed by 'ann'",
     ]
 
 
@@ -237,3 +237,26 @@ def test_story_is_plain_data() -> None:
     assert {field.name for field in fields(Story)} == {"heading", "lines", "ending"}
     assert story.heading == "cu-1  v-1, began 2026-11-21 12:00:00 UTC"
     assert story.ending == "undecided, 0 of 20 checks"
+
+
+@pytest.mark.parametrize("name", ["enroll", "call", "the call", "ann says: verified; bob"])
+def test_story_quotes_the_names_of_people(name: str) -> None:
+    """A core username may be a word of the story, or read like a whole line of it: it is quoted, as rules are."""
+    entries = [
+        Entry(at=at(1), what="listed", operator=name),
+        Entry(at=at(2), what="said", kind="distrusted", operator=name),
+        Entry(at=at(3), what="said", kind="withdrawn", asked="distrusted", operator=name),
+        Entry(at=at(4), what="checked", n=1, operator=name, status="GrabbedCall"),
+        Entry(at=at(5), what="decided", asked="assign", forbidden=("paused",), operator=name),
+        Entry(at=at(6), what="sent", kind="enroll", operator=name),
+        Entry(at=at(7), what="established", kind="enroll", state="absent", wish="w", operator=name),
+    ]
+    assert texts(*entries) == [
+        f"the queue lists it: no candidates, claimed by {name!r}",
+        f"{name!r} says: distrusted",
+        f"{name!r} takes back: distrusted",
+        f"check 1 of 20 by {name!r}: status none -> GrabbedCall",
+        f"decided: hold; {name!r} asks for assign, the law forbids it (paused)",
+        f"enroll sent by {name!r}",
+        f"enroll: {name!r} says that it is absent",
+    ]

@@ -30,7 +30,7 @@ from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
     [
         (
             Entry(at=NOW, what="established", kind="reject", state="absent", operator="ann", wish="w-1"),
-            "reject: ann says that it is absent",
+            "reject: 'ann' says that it is absent",
         ),
         (Entry(at=NOW, what="established", kind="reject", state="absent"), "reject: stored details show it absent"),
         (
