@@ -26,6 +26,7 @@ from callkeeper.calls.store.delivery_log import DeliveryLog, latest_of_each
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.rules_in_force import read_rules_texts
 from callkeeper.calls.survey import Survey, SurveyRow, rows_of
 from callkeeper.calls.trail import Entry
 from callkeeper.service.endpoints import canonical_id
@@ -155,12 +156,10 @@ class CallEvidence:
 
 async def read_installation(redis: "Redis", keys: Keys, institution_key: str) -> Installation:
     """Read which processes are alive, and what the rules of the workers do for an institution."""
-    client: Any = redis  # its stubs cannot know that answers are bytes here
     processes = await FigureReader(redis, keys=keys).processes()
     workers = tuple(process for process in processes if process.kind == "worker")
     digests = sorted({process.rules for process in workers})
-    texts = await client.hmget(keys.rules_texts, digests) if digests else []
-    known = {digest: text for digest, text in zip(digests, texts, strict=True) if text}
+    known = await read_rules_texts(redis, keys, digests)
     return Installation(
         workers=workers,
         webs=tuple(process for process in processes if process.kind == "web"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import click
-from redis.asyncio import Redis
 from rich.console import RenderableType
 from rich.table import Table
 
@@ -24,9 +23,8 @@ from callkeeper.calls.rules.replay import Did, Difference, Replay, compare_books
 from callkeeper.calls.rules.replay import replay as replay_calls
 from callkeeper.calls.rules.report import Report
 from callkeeper.calls.rules.report import report as count_calls
-from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
-from callkeeper.calls.store.rules_in_force import RulesInForce, in_force_between, parse_rules_history
+from callkeeper.calls.store.rules_in_force import in_force_between, read_rules_history, read_rules_texts
 from callkeeper.calls.trail import Recorded
 
 BAD_FILE = 2
@@ -71,7 +69,7 @@ def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
 
     Exits with 1 if none is known for that time. A call's trail names the digest that decided it.
     """
-    known = query_redis(_history)
+    known = query_redis(read_rules_history)
     found = known
     if at is not None:
         begin = at.replace(tzinfo=UTC)
@@ -80,10 +78,11 @@ def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
         )
     if not found:
         raise Failed("no rules are known for that time; Redis keeps them from the first worker of this release on")
-    texts = query_redis(lambda redis, keys: _texts(redis, keys, [each.digest for each in found])) if wants_text else {}
+    digests = [each.digest for each in found]
+    texts = query_redis(lambda redis, keys: read_rules_texts(redis, keys, digests)) if wants_text else {}
     ends = dict(zip(known, [None, *(each.since for each in known)], strict=False))
     for each in found:
-        end, text = ends[each], texts.get(each.digest)
+        end, text = ends[each], texts.get(each.digest, b"").decode(errors="replace") or None
         if as_json:
             line = {"digest": each.digest, "name": each.name, "since": each.since, "until": end}
             say_json(line | ({"text": text} if wants_text else {}))
@@ -92,17 +91,6 @@ def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
         say(f"{each.digest}  since {each.since:%Y-%m-%d %H:%M:%S} UTC, {until}  {each.name}")
         if wants_text:
             say(*(text or "its text is not kept").splitlines(), "")
-
-
-async def _history(redis: "Redis", keys: Keys) -> list[RulesInForce]:
-    client: Any = redis
-    return parse_rules_history(await client.lrange(keys.rules_history, 0, -1))
-
-
-async def _texts(redis: "Redis", keys: Keys, digests: Sequence[str]) -> dict[str, str]:
-    client: Any = redis
-    stored = await client.hmget(keys.rules_texts, digests)
-    return {digest: text.decode(errors="replace") for digest, text in zip(digests, stored, strict=True) if text}
 
 
 @rules.command("test")

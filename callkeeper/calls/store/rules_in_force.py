@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from callkeeper.calls.store.keys import Keys
@@ -82,9 +83,18 @@ class OwnRules:
                 self._were_put = True
 
 
-def parse_rules_history(stored: Sequence[bytes]) -> list[RulesInForce]:
-    """Read the changes of the rules, newest first. Each was in force until the one before it in the list."""
+async def read_rules_history(redis: "AsyncRedis", keys: Keys, *, most: int = KEPT) -> list[RulesInForce]:
+    """Return the newest changes of the rules, newest first. Each was in force until the one before it in the list."""
+    client: Any = redis
+    stored = await client.lrange(keys.rules_history, 0, most - 1)
     return [each for value in stored if (each := readable(value, RulesInForce)) is not None]
+
+
+async def read_rules_texts(redis: "AsyncRedis", keys: Keys, digests: Sequence[str]) -> dict[str, bytes]:
+    """Return the texts of rules by their digests. Those that are not kept are left out."""
+    client: Any = redis
+    stored = await client.hmget(keys.rules_texts, digests) if digests else []
+    return {digest: text for digest, text in zip(digests, stored, strict=True) if text}
 
 
 def in_force_between(history: Sequence[RulesInForce], begin: datetime, until: datetime) -> list[RulesInForce]:

@@ -22,7 +22,7 @@ from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_history
+from callkeeper.calls.store.rules_in_force import RulesInForce, read_rules_history, read_rules_texts
 from callkeeper.calls.stored_value import readable
 from callkeeper.desk.board.renderer import Renderers
 
@@ -185,10 +185,10 @@ class RulesPage:
         )
 
     async def _history(self) -> list[RulesInForce]:
-        return parse_rules_history(await self._redis.lrange(self._keys.rules_history, 0, SHOWN))
+        return await read_rules_history(self._redis, self._keys, most=SHOWN + 1)
 
     async def _text(self, digest: str) -> bytes | None:
-        text: bytes | None = await self._redis.hget(self._keys.rules_texts, digest)
+        text = (await read_rules_texts(self._redis, self._keys, [digest])).get(digest)
         return text or (self._book.text if digest == self._book.digest else None)
 
     def _parsed(self, digest: str, text: bytes | None, named: RulesInForce | None) -> RuleBook | None:
