@@ -28,11 +28,12 @@ BADLY_LATE_FROM_S: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class InstitutionState:
-    """One word for an institution, with its tone and shape."""
+    """One word for an institution, with its tone and shape. ``is_acknowledged``: it is trouble that somebody knows of."""
 
     word: str
     tone: StateTone
     shape: str
+    is_acknowledged: bool = False
 
 
 _OBSTACLES: Final = {
@@ -80,7 +81,8 @@ class InstitutionRow:
 
     @property
     def has_trouble(self) -> bool:
-        return bool(self.waiting or self.late_s or self.refused) or self.state.tone in {StateTone.BAD, StateTone.WARN}
+        is_seen = self.state.is_acknowledged or self.state.tone in {StateTone.BAD, StateTone.WARN}
+        return is_seen or bool(self.waiting or self.late_s or self.refused)
 
 
 def institution_rows(
@@ -98,7 +100,7 @@ def institution_rows(
     trouble: dict[str, Alarm] = {}
     for alarm in alarms:
         key, worst = alarm.institution_key, trouble.get(alarm.institution_key)
-        if not alarm.known and (worst is None or _is_worse(alarm, worst)):
+        if worst is None or _is_worse(alarm, worst):
             trouble[key] = alarm
         waiting[key] += not (alarm.is_incident or alarm.known)
     rows = [
@@ -119,11 +121,12 @@ def institution_rows(
 
 
 def _is_worse(one: Alarm, other: Alarm) -> bool:
-    """Tell whether an alarm comes before another: an urgent one does, and an incident before a call."""
-    return (one.tone is not StateTone.BAD, not one.is_incident) < (
-        other.tone is not StateTone.BAD,
-        not other.is_incident,
-    )
+    """Tell whether an alarm comes before another: one that nobody knows of does, an urgent one, an incident."""
+    return _rank(one) < _rank(other)
+
+
+def _rank(alarm: Alarm) -> tuple[bool, bool, bool]:
+    return bool(alarm.known), alarm.tone is not StateTone.BAD, not alarm.is_incident
 
 
 def _weight(row: InstitutionRow) -> tuple[bool, bool, bool, bool]:
@@ -135,10 +138,12 @@ def _weight(row: InstitutionRow) -> tuple[bool, bool, bool, bool]:
 def _state(group: Group, context: BoardContext, trouble: Alarm | None) -> InstitutionState:
     if trouble is not None and not trouble.is_incident:
         return _CALLS_WAIT[trouble.tone if trouble.tone in _CALLS_WAIT else StateTone.WARN]
-    if trouble is not None:
+    if trouble is not None and not trouble.known:
         return InstitutionState(trouble.title, trouble.tone, "triangle" if trouble.tone is StateTone.BAD else "bars")
     if _late_s(context.late_s.get(group.key, 0.0)) >= BADLY_LATE_FROM_S:
         return _LATE
+    if trouble is not None:
+        return InstitutionState(f"Acknowledged: {trouble.title}", StateTone.IDLE, "bars", is_acknowledged=True)
     if {group.key, EVERYWHERE} & context.pauses.by_institution.keys():
         return _PAUSED
     if group.obstacle_name:

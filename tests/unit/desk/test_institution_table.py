@@ -67,6 +67,18 @@ def alarm(key: str, tone: StateTone = StateTone.BAD, **more: Any) -> Alarm:
     return Alarm(f"a-{key}", tone, "Requests fail", "Look.", institution_key=key, **more)
 
 
+ACKNOWLEDGED = alarm("cu-1", is_incident=True, known="acknowledged by ann")
+
+
+def test_acknowledged_incident_is_trouble_that_calls_nobody() -> None:
+    """It is grey, and comes after what nobody knows of yet; the line of working institutions is another one."""
+    known = context("cu-1", "cu-2", "cu-3")
+    found = rows(known, [*live("cu-1", 2), *live("cu-2")], [ACKNOWLEDGED, alarm("cu-3", is_incident=True)])
+    assert list(found) == ["cu-3", "cu-1", "cu-2"]
+    assert (found["cu-1"].state.tone, found["cu-1"].has_trouble) == (StateTone.IDLE, True)
+    assert (found["cu-2"].state.word, found["cu-2"].has_trouble) == ("Working", False)
+
+
 def test_trouble_comes_first_then_the_most_calls() -> None:
     """An urgent incident, calls that need a person, other incidents, then live calls by their number, then the rest."""
     known = context("a-idle", "b-few", "c-many", "d-warned", "e-waiting", "f-down")
@@ -94,7 +106,10 @@ def test_order_follows_the_counts_of_a_moment_ago() -> None:
         ({"pauses": {"x": "cu-1"}}, [], "Paused", False),
         ({"pauses": {"x": "*"}}, [], "Paused", False),
         ({}, [alarm("cu-1", is_incident=True)], "Requests fail", False),
-        ({}, [alarm("cu-1", is_incident=True, known="acknowledged by ann")], "No calls", True),
+        ({}, [ACKNOWLEDGED], "Acknowledged: Requests fail", False),
+        ({}, [ACKNOWLEDGED, alarm("cu-1")], "Needs a person", False),
+        ({"pauses": {"x": "cu-1"}}, [ACKNOWLEDGED], "Acknowledged: Requests fail", False),
+        ({"late_s": {"cu-1": 14.2}}, [ACKNOWLEDGED], "Late", False),
         ({}, [alarm("cu-1")], "Needs a person", False),
         ({}, [alarm("cu-1", StateTone.WARN, is_incident=True), alarm("cu-1")], "Needs a person", False),
         ({}, [alarm("cu-2")], "No calls", True),
@@ -104,7 +119,7 @@ def test_order_follows_the_counts_of_a_moment_ago() -> None:
     ],
 )
 def test_institution_has_one_word(more: dict[str, Any], alarms: list[Alarm], word: str, is_quiet: bool) -> None:
-    """What is worst is its word. Acknowledged incidents and another's trouble are none; who waits is not quiet."""
+    """What is worst is its word. Another's trouble is none; who waits, or has an acknowledged incident, is not quiet."""
     if "pauses" in more:
         pause = Pause(scope=PauseScope.EFFECTS, operator="ann", because="drill", at=NOW)
         more = {"pauses": Pauses({more["pauses"]["x"]: pause})}
