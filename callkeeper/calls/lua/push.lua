@@ -2,9 +2,10 @@
 -- PARTS: notes, waking
 -- KEYS: due, events, wakeup, wake, queue
 -- ARGV: clock, prefix, events_kept, events_kept_s, unknown_wait_ms, rest...
--- An unknown call waits for the look at its queue. `rest` are ten for each event: event (json), call member, key of its
--- alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to the call ('1' or ''),
--- institution member, note id, note ('' to leave none), key of the institution's last sample, is sample ('1' or '').
+-- An unknown call waits for the look at its queue. `rest` are eleven for each event: event (json), call member, the same
+-- by its alternate id, key of that id's alias, voice id for the alias ('' for none), whether the alias may lead to the
+-- call ('1' or ''), institution member, note id, note ('' to leave none), key of the institution's last sample, is sample
+-- ('1' or '').
 -- Returns {1 if the caller must enqueue a job, else 0}.
 -- A note gets its time from Redis's clock, because the receiving process's clock may differ by hours.
 -- An event that is already in the event log is a repetition and leaves no second note.
@@ -15,13 +16,15 @@ local function without(json, name)
     return cjson.encode(value)
 end
 
+local function is_erased(member) return redis.call('HEXISTS', prefix .. ':item:' .. member, 'erased') == 1 end
+
 local now = now_ms()
 local looks, touched = {}, false
-for n = rest, #ARGV, 10 do
-    local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
+for n = rest, #ARGV, 11 do
+    local event, member, also, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 10)
     local known = led == '1' and redis.call('GET', alias)
     if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
-    if redis.call('HEXISTS', prefix .. ':item:' .. member, 'erased') == 1 then
+    if is_erased(member) or is_erased(also) then
         event, note = without(event, 'phone_last4'), note ~= '' and without(note, 'phone_number') or ''
     end
     local is_new = not redis.call('ZSCORE', events_key, event)

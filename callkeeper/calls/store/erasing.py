@@ -127,19 +127,22 @@ class ErasedCalls:
 
 @dataclass(slots=True)
 class _Seen:
-    """The ids of an institution's calls, canonical. ``endings``: last digits of the numbers of the person's own calls."""
+    """The ids of an institution's calls, canonical. ``endings``: last digits of the person's own numbers."""
 
     own: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     """Of calls that keep their data, because they are held or in use."""
-    others: set[str] = field(default_factory=set)
-    """Of other people's calls."""
+    others: dict[str, str] = field(default_factory=dict)
+    """Of other people's calls, with the last digits of their numbers."""
     endings: set[str] = field(default_factory=set)
 
     def note_own(self, call: Call) -> None:
         self.own |= _ids_of(call)
-        if call.names.phone_number is not None:
-            self.endings.add(digits_of(call.names.phone_number)[-4:])
+        if ending := _ending_of(call):
+            self.endings.add(ending)
+
+    def note_other(self, call: Call, ids: Iterable[str]) -> None:
+        self.others |= dict.fromkeys(ids, _ending_of(call))
 
 
 def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
@@ -171,6 +174,11 @@ def lines_without_personal(trail: Iterable[Entry], whose: Whose, *, is_own: bool
     for line in trail:
         is_theirs = _is_said(line) and (is_own or line.person_id == whose.person_id)
         yield replace(line, because=None) if is_theirs else line
+
+
+def _ending_of(call: Call) -> str:
+    """Return the last digits of a call's number, as the event log has them; empty if it has none."""
+    return digits_of(call.names.phone_number or "")[-4:]
 
 
 def _ids_of(call: Call) -> set[str]:
@@ -235,7 +243,7 @@ class Eraser:
         trail, same = parse_trail(lines), await self._merged_into(moved) or call
         is_own = whose.is_own(call) or whose.is_own(same)
         if not (is_own or whose.is_named_in(call, trail) or whose.is_named_in(same, ())):
-            seen.others |= ids
+            seen.note_other(call, ids)
         elif holds.cover(ids | _ids_of(same), members_of(call, trail) | members_of(same, ())):
             found.held += stored is not None
             seen.kept |= ids
@@ -247,7 +255,7 @@ class Eraser:
             if is_own:
                 seen.note_own(call)
             else:
-                seen.others |= ids
+                seen.note_other(call, ids)
 
     async def _merged_into(self, moved: bytes | None) -> Call | None:
         """Return the record that a record was merged into: it may name the member, whom the merged one did not know yet."""
@@ -316,7 +324,8 @@ class Eraser:
     async def _forget_events(self, institution_key: str, seen: _Seen) -> None:
         """Delete the pushes about a person's calls from the event log: they hold the last digits of the number.
 
-        A push of a number that ends so goes too if no call is known that it was about.
+        A push of a number that ends so goes too if no call is known that it was about, or if the call has another number
+        by now.
         """
         begin = 0
         while events := await self._redis.zrange(self._keys.events, begin, begin + AT_ONCE - 1):
@@ -390,6 +399,7 @@ def _is_about(stored: bytes, institution_key: str, seen: _Seen) -> bool:
     if event is None or event.institution_key != institution_key:
         return False
     ids = {canonical_id(one) for one in (event.voice_id, event.alternate_id) if one is not None}
+    is_others = any(seen.others.get(one) == event.phone_last4 for one in ids)
     return not ids.isdisjoint(seen.own) or (
-        event.phone_last4 in seen.endings and ids.isdisjoint(seen.kept | seen.others)
+        event.phone_last4 in seen.endings and ids.isdisjoint(seen.kept) and not is_others
     )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.calls.call_query import digits_of
 from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Pushed, encode_note
@@ -116,6 +117,7 @@ class Intake:
         return (
             _ENCODER.encode(_entry(event, event_id)),
             CallId(institution, voice_id).member,
+            CallId(institution, alternate_id).member,
             self._keys.alias(institution, alternate_id),
             voice_id if alternate else "",
             "" if event.voice_id else "1",
@@ -138,6 +140,6 @@ def _entry(event: PushEvent, event_id: str) -> EventEntry:
         institution_key=event.institution_key,
         voice_id=event.voice_id,
         alternate_id=event.alternate_voice_id,
-        phone_last4=(event.phone_number or "")[-4:] or None,
+        phone_last4=digits_of(event.phone_number or "")[-4:] or None,
         is_test=event.is_test is True,
     )

@@ -797,6 +797,28 @@ async def test_erased_tombstone_that_the_queue_lists_stays_erased(redis: "Redis"
     assert await client.hexists(keys.item(gone.member), "rec")
 
 
+async def test_erased_record_that_is_merged_leaves_the_call_erased(rig: Archivist, redis_url: str) -> None:
+    """The service knew nothing under the alternate id, and after the erasure shows the call under its own."""
+    call = rig.stage.call(Happening(Kind.END, 9000), phone_number=NUMBER)
+    alternate = CallId(KEY, call.alternate_id)
+    for target, body in (("details", NOT_FOUND), ("queue", NO_CALLS)):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=200, body=body))
+    await rig.push(call, voice_id=None)
+    said: dict[str, Any] = {"operator": "ann", "person_id": "p-7", "validation_type": "Other"}
+    await rig.store.note(alternate, Verified(said_at=rig.clock.now, **said), even_settled=True)
+    await rig.run(200)
+    record = await rig.queries.load(alternate)
+    assert (record and record.life.reason, record and record.names.phone_number) == ("unconfirmed", NUMBER)
+    erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
+    assert "Redis: 1 call is erased" in (await run(redis_url, *erase)).output
+    rig.stage.sandbox.faults.clear()
+    await rig.push(call)  # says that both ids are one call's
+    await rig.store.note(alternate, Verified(said_at=rig.clock.now, **said), even_settled=True)
+    await rig.run(60)
+    assert not (await rig.record(call)).is_settled
+    assert found_in(await everything(rig.redis, None), *CANARIES) == []
+
+
 async def test_field_of_a_newer_release_is_erased(redis: "Redis") -> None:
     """This release cannot know whether it is personal."""
     call, trail = settled(1)
@@ -819,3 +841,25 @@ async def test_push_that_changes_no_call_brings_no_digits_back(
     await rig.push(call, **changes, **ids)
     assert await rig.redis.zcard(keys.events) == events + 1
     assert found_in(await everything(rig.redis, None), *CANARIES) == []
+
+
+@pytest.mark.parametrize("written", ["+1 (555) 017-71 23", "5550177123 "])
+async def test_digits_of_a_push_are_found_however_the_number_was_written(rig: Archivist, written: str) -> None:
+    """Of a call that nobody knows any more, only the last digits tell whose push it was."""
+    await rig.push(rig.stage.call(phone_number=written), voice_id="v-gone")
+    await rig.redis.delete(Keys().item(CallId(KEY, "v-gone").member), Keys().inbox(CallId(KEY, "v-gone").member))
+    assert await rig.redis.zcard(Keys().events) == 1
+    await Eraser(rig.redis, keys=Keys()).erase(Whose(KEY, phone=f"+1{NUMBER}"), holds=Holds())
+    assert await rig.redis.zcard(Keys().events) == 0
+
+
+async def test_push_with_an_earlier_number_of_a_call_is_erased(rig: Archivist, redis_url: str) -> None:
+    """The queue has corrected the number since: the call is another caller's, and that push shows the erased digits."""
+    call = rig.stage.call(Happening(Kind.END, 60), phone_number=OTHER)
+    await rig.push(call, phone_number=NUMBER)
+    await rig.push(call, "CallEnd")
+    await rig.run(200)
+    assert (await rig.record(call)).names.phone_number == OTHER
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
+    logged = [json.loads(line)["phone_last4"] for line in await rig.redis.zrange(Keys().events, 0, -1)]
+    assert logged == [OTHER[-4:]]
