@@ -282,7 +282,6 @@ class Claim:
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
         now = self.now
-        self._stay_erased()
         self.call = await self.tools.store.members.follow(self.call_id, self.call, now)
         await self.keep_marks()
         self.call = replace(self.call, saved_at=now, revision=self.call.revision + 1)
@@ -295,6 +294,7 @@ class Claim:
 
     async def keep_marks(self) -> None:
         """Store what later calls of the member and the number must know of this one."""
+        self._stay_erased()
         days = self.tools.book.history_days
         self.call = await self.tools.store.earlier_calls.keep(
             self.call_id, self.call, policies=self.tools.book.policies, days=days, now=self.now

@@ -750,7 +750,7 @@ NO_CALLS = '{"success": true, "phoneCalls": []}'
 NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
 
 
-@pytest.mark.parametrize("later", ["word", "listing", "push and listing", "other id", "unknown id"])
+@pytest.mark.parametrize("later", ["word", "distrust", "listing", "push and listing", "other id", "unknown id"])
 async def test_later_event_of_an_erased_call_brings_nothing_back(
     rig: Archivist, redis_url: str, database: Database, tmp_path: Path, later: str
 ) -> None:
@@ -771,6 +771,8 @@ async def test_later_event_of_an_erased_call_brings_nothing_back(
     if later == "word":
         said = Verified(operator="ann", said_at=rig.clock.now, person_id="p-7", validation_type="Other")
         await rig.note(call, said, even_settled=True)
+    if later == "distrust":
+        await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason="again"), even_settled=True)
     if later == "push and listing":
         await rig.push(call)
     if later == "unknown id":
@@ -779,7 +781,8 @@ async def test_later_event_of_an_erased_call_brings_nothing_back(
         await rig.push(call, "CallEnd", voice_id=None)
     await rig.run(200)
     await rig.archive()
-    left = [line[:60] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *CANARIES)]
+    words = (*CANARIES, hashed_number(NUMBER, number_key(rig.config.access_token)) or "")
+    left = [line[:60] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *words)]
     assert [line.partition(" ")[0] for line in left] == ["b'ck:events'"] * (later == "unknown id")
     assert (await rig.record(call)).life.reason != "lost"
 
@@ -863,3 +866,13 @@ async def test_push_with_an_earlier_number_of_a_call_is_erased(rig: Archivist, r
     await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
     logged = [json.loads(line)["phone_last4"] for line in await rig.redis.zrange(Keys().events, 0, -1)]
     assert logged == [OTHER[-4:]]
+
+
+async def test_number_of_a_call_that_is_nobody_s_is_erased_by_the_number(redis: "Redis") -> None:
+    """Nobody was assigned, so the number may be another candidate's: an erasure by member deletes only their name."""
+    member, client = await put(redis, *settled(1, person_id=None, identity=None)), cast("Any", redis)
+    eraser, left = Eraser(redis, keys=Keys()), []
+    for whose in (Whose(KEY, person_id="p-1"), Whose(KEY, phone="+12025550001")):
+        assert (await eraser.erase(whose, holds=Holds())).erased == 1
+        left.append(found_in(str(await client.hget(Keys().item(member), "rec")), "Marion", "12025550001", "Ned Roe"))
+    assert left == [["12025550001", "Ned Roe"], []]
