@@ -35,7 +35,16 @@ from callkeeper.calls.notes import (
     traces_of,
 )
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import Call, Obstacles, Phase, encode_call, parse_call, with_effect, without_caller
+from callkeeper.calls.record import (
+    Call,
+    Obstacles,
+    Phase,
+    encode_call,
+    parse_call,
+    with_effect,
+    without_caller,
+    without_names,
+)
 from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,
@@ -291,6 +300,8 @@ class Claim:
         """Drop the number and the names that events have brought back into the record of a call that was erased."""
         if self.item.is_erased:
             self.call = without_caller(self.call)
+        elif self.item.unnamed:
+            self.call = without_names(self.call, self.item.unnamed)
 
     async def keep_marks(self) -> None:
         """Store what later calls of the member and the number must know of this one."""

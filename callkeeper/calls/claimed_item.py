@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import Pause, Pauses
@@ -158,6 +160,8 @@ class ClaimedItem:
     """The number of live calls of all institutions at the claim."""
     is_erased: bool = False
     """The caller's data was erased: the record takes up no number and no names any more."""
+    unnamed: frozenset[str] = frozenset()
+    """Other members whose data was erased: the record takes up no names of theirs."""
     writes: int = 0
 
     @property
@@ -246,7 +250,19 @@ def parse_claimed(
         pause=pauses.over(owner.institution_key) if isinstance(owner, CallId) else None,
         late=timedelta(milliseconds=int(late_ms)),
         live=live,
-        is_erased=erased == b"1",
+        is_erased=erased == WHOLLY_ERASED,
+        unnamed=parse_unnamed(erased),
+    )
+
+
+WHOLLY_ERASED: Final = b"1"
+"""What a call's item says that was erased. If only names of other members were, it lists their ids (JSON)."""
+
+
+def parse_unnamed(erased: bytes | None) -> frozenset[str]:
+    """Return the members whose names alone were erased in a call."""
+    return (
+        frozenset() if erased in {None, b"", WHOLLY_ERASED} else frozenset(msgspec.json.decode(erased, type=list[str]))
     )
 
 

@@ -8,7 +8,7 @@ inner value (a ledger, a reading) is lost. If an earlier release would break a p
 new meaning, a new line of the trail that has an outcome), the new release raises ``schema`` in that record.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from inspect import isclass
@@ -471,10 +471,17 @@ def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
     return replace(call, ledger=replace(call.ledger, **{kind: effect}))
 
 
+def without_names(call: Call, members: Collection[str | None]) -> Call:
+    """Return the record without the names of some members."""
+    seen = call.seen
+    candidates = tuple([replace(one, name="") if one.person_id in members else one for one in seen.candidates])
+    return replace(call, seen=replace(seen, candidates=candidates))
+
+
 def without_caller(call: Call) -> Call:
     """Return the record without the caller's number and the members' names: what the service shows of people."""
-    candidates = tuple([replace(one, name="") for one in call.seen.candidates])
-    return replace(call, names=replace(call.names, phone_number=None), seen=replace(call.seen, candidates=candidates))
+    call = without_names(call, {one.person_id for one in call.seen.candidates})
+    return replace(call, names=replace(call.names, phone_number=None))
 
 
 NEWER: Final = "written by a newer release: roll forward, or start a worker of that release"

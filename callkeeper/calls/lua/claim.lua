@@ -13,7 +13,7 @@
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a
 -- process knew other data before (1 or 0), claimed_ms, [member, nonce, checks, lost writes, failures, record, ms overdue,
--- [note id, note, ...], '1' if it was erased else ''] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms
+-- [note id, note, ...], what was erased of it ('' for nothing)] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms
 -- of the old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still
 -- holds; a repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and
 -- a former holder could write.

@@ -4,8 +4,8 @@
 -- ARGV: clock, prefix, member, nonce, other_member, voice_id, own_checks, note, kept_s, checks_added, record,
 --       erased_record
 -- `opened` has the open calls of the institution, `alias` is that of our id. `own_checks` is what we count, `checks_added`
--- what of it the other does not count yet. The tombstone keeps `record`, or `erased_record` if either was erased: then
--- both are.
+-- what of it the other does not count yet. The tombstone keeps `record`, or `erased_record` if either was erased. What
+-- was erased of one is of both.
 -- Returns 1; 0 if another worker holds the claim; 2 if the other id leads back to ours, so that ours stays; 3 if the
 -- queue has just listed our id, so that it is a call of its own. A repetition finds the tombstone and returns 1.
 local now = now_ms()
@@ -33,12 +33,13 @@ for _, entry in ipairs(redis.call('LRANGE', trail_key, 0, -1)) do redis.call('RP
 
 -- The tombstone keeps the record and the trail, in case the queue lists our id after all. It outlives the other record,
 -- which is kept from when it is settled, so that people who made a statement under our id can still see its outcome.
-local is_erased = redis.call('HEXISTS', item, 'erased') == 1 or redis.call('HEXISTS', item_key, 'erased') == 1
-local was = is_erased and erased_record or record
+local ours, theirs = redis.call('HGET', item_key, 'erased'), redis.call('HGET', item, 'erased')
+local erased = (ours == '1' or theirs == '1') and '1' or ours or theirs
+local was = erased == '1' and erased_record or record
 redis.call('DEL', item_key, inbox_key)
 redis.call('HSET', item_key, 'moved', other, 'checks', own_checks, 'epoch', held[2], 'was', was)
-if is_erased then
-    for _, each in ipairs({item, item_key}) do redis.call('HSET', each, 'erased', '1') end
+if erased then
+    for _, each in ipairs({item, item_key}) do redis.call('HSET', each, 'erased', erased) end
 end
 redis.call('EXPIRE', item_key, tonumber(kept_s) + 86400)
 redis.call('EXPIRE', trail_key, tonumber(kept_s))

@@ -16,7 +16,7 @@ local function without(json, name)
     return cjson.encode(value)
 end
 
-local function is_erased(member) return redis.call('HEXISTS', prefix .. ':item:' .. member, 'erased') == 1 end
+local function is_erased(member) return redis.call('HGET', prefix .. ':item:' .. member, 'erased') == '1' end
 
 local now = now_ms()
 local looks, touched = {}, false

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
 from callkeeper.calls.call_query import digits_of, members_of, same_number
+from callkeeper.calls.claimed_item import WHOLLY_ERASED, parse_unnamed
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.record import (
@@ -28,6 +29,7 @@ from callkeeper.calls.record import (
     readable_call,
     with_effect,
     without_caller,
+    without_names,
     without_unknown,
 )
 from callkeeper.calls.store.delivery_log import Attempt
@@ -91,6 +93,13 @@ class Whose:
                 call.names.phone_number, self.phone, self.country
             )
         return call.seen.person_id == self.person_id
+
+    def erased_beside(self, before: bytes | None, *, is_own: bool) -> bytes:
+        """Return what is erased of a call, as its item says it: all, or names of members beside those ``before``."""
+        if is_own or before == WHOLLY_ERASED:
+            return WHOLLY_ERASED
+        named = parse_unnamed(before) | ({self.person_id} if self.person_id is not None else set())
+        return msgspec.json.encode(sorted(named)) if named else b""
 
     def is_named_in(self, call: Call, trail: Iterable[Entry]) -> bool:
         if call.institution_key != self.institution_key:
@@ -158,12 +167,10 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
                 statements[name] = replace(note, remark=None)
             case Word():
                 statements[name] = replace(note, reason="")
-    call = without_caller(without_unknown(call)) if is_own else call
-    named = (replace(one, name="") if one.person_id == whose.person_id else one for one in call.seen.candidates)
+    call = without_caller(without_unknown(call)) if is_own else without_names(call, {whose.person_id})
     numbers = tuple([one for one in call.ledger.marked_numbers if not is_own and one != whose.hashed])
     return replace(
         call,
-        seen=replace(call.seen, candidates=tuple(named)),
         ledger=replace(call.ledger, marked_numbers=numbers),
         statements=replace(call.statements, **statements),
     )
@@ -309,9 +316,10 @@ class Eraser:
             stored = {name: await pipe.hget(item, name) for name in ("rec", "was")}
             calls = {name: call for name, value in stored.items() if value and (call := readable_call(value))}
             lines = parse_trail(await pipe.lrange(trail, 0, -1))
+            erased = whose.erased_beside(await pipe.hget(item, "erased"), is_own=is_own)
             pipe.multi()
-            if is_own:
-                pipe.hset(item, "erased", "1")  # so that no later event brings number and names back
+            if erased:
+                pipe.hset(item, "erased", erased)  # so that no later event brings it back
             for name, call in calls.items():
                 pipe.hset(item, name, encode_call(without_personal(call, whose, is_own=is_own)))
             bare = lines_without_personal(lines, whose, is_own=is_own)

@@ -787,6 +787,24 @@ async def test_later_event_of_an_erased_call_brings_nothing_back(
     assert (await rig.record(call)).life.reason != "lost"
 
 
+async def test_erased_name_in_another_member_s_call_does_not_come_back(rig: Archivist) -> None:
+    """Two have one telephone, and both are erased in turn. The service forgets the call, and then lists it again."""
+    for person_id in ("p-17", "p-18", "p-19"):
+        rig.stage.world.add_member(KEY, person_id, ["5550177555"], first_name=f"Name{person_id}")
+    call = await rig.begin_call(Happening(Kind.END, 9000), phone_number="5550177555", run_s=20)
+    for target, body in (("details", NOT_FOUND), ("queue", NO_CALLS)):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=200, body=body))
+    await rig.run(100)
+    for person_id in ("p-17", "p-18"):
+        await Eraser(rig.redis, keys=Keys()).erase(Whose(KEY, person_id=person_id), holds=Holds())
+    rig.stage.sandbox.faults.clear()
+    await rig.run(30)
+    record = await rig.record(call)
+    assert not record.is_settled
+    assert [one.name.partition(" ")[0] for one in record.seen.candidates] == ["", "", "Namep-19"]
+    assert record.names.phone_number == "5550177555"
+
+
 async def test_erased_tombstone_that_the_queue_lists_stays_erased(redis: "Redis") -> None:
     """It is a call of its own then, and its number and names are the same person's."""
     call, trail = settled(1)
