@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-import msgspec
-
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import Pause, Pauses
+from callkeeper.calls.stored_value import readable
 from callkeeper.service.config import REQUEST_DEADLINE_S
 
 SPARE_S = 2.0
@@ -261,9 +260,7 @@ WHOLLY_ERASED: Final = b"1"
 
 def parse_unnamed(erased: bytes | None) -> frozenset[str]:
     """Return the members whose names alone were erased in a call."""
-    return (
-        frozenset() if erased in {None, b"", WHOLLY_ERASED} else frozenset(msgspec.json.decode(erased, type=list[str]))
-    )
+    return frozenset(readable(erased, list[str]) or ())
 
 
 def share_lateness(items: Sequence[ClaimedItem]) -> None:
