@@ -11,12 +11,12 @@
 -- saw, '' or 0 for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it
 -- holds) pairs.
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
--- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a
--- process knew other data before (1 or 0), claimed_ms, [member, nonce, checks, lost writes, failures, record, ms overdue,
--- [note id, note, ...], what was erased of it ('' for nothing)] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms
--- of the old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still
--- holds; a repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and
--- a former holder could write.
+-- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born,
+-- whether a process knew other data before (1 or 0), claimed_ms, [member, nonce, checks, lost writes, failures,
+-- record, ms overdue, [note id, note, ...], what was erased of it ('' for nothing)] ...}. Lost writes is '' unless
+-- Redis changed since the record was written; then 'from:until', in ms of the old server's clock, each empty if
+-- unknown. If the claimer's last claim is repeated, the answer is what it still holds; a repeated earlier claim gets
+-- nothing. Without the number, a late repetition would return an old nonce again, and a former holder could write.
 local now = now_ms()
 local LISTED_LATER = 3000 -- ms after which an institution is looked at again whose queue is not listed
 local last = redis.call('HMGET', claimer_key, 'number', 'members')
