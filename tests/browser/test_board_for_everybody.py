@@ -142,6 +142,17 @@ def test_words_of_a_line_do_not_run_into_each_other(stage: Stage, mismatching: s
     assert word["x"] + word["width"] <= digits["x"]
 
 
+def test_time_in_a_long_call_lies_over_no_mark(stage: Stage, watched: str) -> None:
+    """On a phone the seconds of a call of many hours end before the mark of their line begins."""
+    page = stage.board(f"/calls/cu-1/{watched}", viewport={"width": 390, "height": 844})
+    at = page.locator("#story .at").first
+    expect(at).to_be_visible()
+    page.evaluate("rest()")  # an update would replace the time again
+    at.evaluate("at => { at.textContent = '+86400.0 s'; }")
+    assert at.evaluate("at => at.scrollWidth <= at.clientWidth")
+    assert_fits(page)
+
+
 def test_audit_log_with_the_hashes_of_an_archive_fits_a_desktop(stage: Stage, running: Stack) -> None:
     """The heads of an archive's chains, 64 characters without a blank, push no column out of sight."""
     head = {
