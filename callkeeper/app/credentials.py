@@ -40,6 +40,8 @@ RATED: Final = 64
 TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
 """Names of users and tokens. In trails ``board`` means the board itself, so no user and no token has this name."""
 
+NAME_RULE: Final = "NAME must be 1 to 40 letters, digits, dots, hyphens or underscores, and not board"
+
 _PLACEHOLDER = re.compile(
     r"(?i)change.?(me|this)|example|placeholder|<.*>"
     r"|(insert|replace|enter|paste).{0,20}?(me|this|with|your|here|token|key|secret|password|value)(.{0,20}here)?"

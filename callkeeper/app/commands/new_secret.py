@@ -6,9 +6,9 @@ from base64 import b64encode
 
 import click
 
-from callkeeper.app.credentials import desk_tokens, push_headers
+from callkeeper.app.credentials import NAME_RULE, TOKEN_NAME, desk_tokens, push_headers
 from callkeeper.app.redis_query import FORCE_HELP, refuse_unknown_institutions
-from callkeeper.app.terminal import CommandGroup, say
+from callkeeper.app.terminal import CommandGroup, Misused, say
 
 _BYTES = 32
 
@@ -45,6 +45,8 @@ def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
 
     If REDIS_URL is set, the institutions must exist.
     """
+    if not TOKEN_NAME.fullmatch(name):
+        raise Misused(NAME_RULE)
     if institutions and not force:
         _check(institutions)
     value = secrets.token_urlsafe(_BYTES)
@@ -52,7 +54,7 @@ def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
     try:
         desk_tokens(entry)
     except ValueError as problem:
-        raise click.BadParameter(str(problem), param_hint="NAME") from None
+        raise click.BadParameter(str(problem), param_hint="--institution") from None
     say("# For the software: it sends the header Authorization: Bearer, and this")
     say(value)
     say("# In the environment of the web process, after a comma if there are others")

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.archive_reader import archive_of_environment
-from callkeeper.app.credentials import TOKEN_NAME, desk_tokens, refuse_weak_password
+from callkeeper.app.credentials import NAME_RULE, TOKEN_NAME, desk_tokens, refuse_weak_password
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
 from callkeeper.app.terminal import CommandGroup, Misused, WholeNumber, choice_option, say, say_json, say_table
@@ -59,7 +59,7 @@ def _rights(default: Role | None = None) -> Callable[[Command], Command]:
 
 def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
     if not TOKEN_NAME.fullmatch(name):
-        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores, and not board")
+        raise Misused(NAME_RULE)
     return name
 
 
