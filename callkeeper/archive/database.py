@@ -37,7 +37,8 @@ class Database:
         """Prepare without connecting; ``options`` are libpq's, beside the URL."""
         place = make_url(url)
         self.is_sqlite = place.get_backend_name() == "sqlite"
-        self._engine = _sqlite(place) if self.is_sqlite else _postgresql(place, options or {})
+        self.file = Path(place.database or "") if self.is_sqlite else None
+        self._engine = _postgresql(place, options or {}) if self.file is None else _sqlite(place, self.file)
 
     def writing(self, *, within_s: float = WITHIN_S) -> AbstractContextManager[Connection]:
         """Open a transaction that is committed at the end of the block.
@@ -56,6 +57,10 @@ class Database:
         """
         return self._transaction(within_s, "DEFERRED")
 
+    def is_there(self) -> bool:
+        """Tell whether a file exists, if there has to be one: SQLite would make it, also at a mistyped path."""
+        return self.file is None or self.file.exists()
+
     def close(self) -> None:
         self._engine.dispose()
 
@@ -67,6 +72,8 @@ class Database:
 
     @contextmanager
     def _transaction(self, within_s: float, mode: str) -> Iterator[Connection]:
+        if not self.is_there():
+            raise ArchiveAway(NO_TABLES)
         try:
             with self._engine.connect() as connection, _deadline(connection, within_s, self.is_sqlite):
                 if self.is_sqlite:
@@ -103,10 +110,18 @@ _SAID: Final = {
 """What libpq says of a connection that failed. There is no SQLSTATE then, and its text names host and user."""
 
 
+_UNDEFINED_TABLE: Final = "42P01"
+"""What PostgreSQL says of a table that does not exist."""
+
+NO_TABLES: Final = "it has no tables yet (callkeeper archive migrate makes them)"
+
+
 def _our_error(error: SQLAlchemyError) -> Exception:
     """Return our error. It names only the kind, because the message may quote the value."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
     state = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
+    if state == _UNDEFINED_TABLE or "no such table" in str(cause):
+        return ArchiveAway(NO_TABLES)
     if isinstance(error, OperationalError) and state is None:
         said = next((words for text, words in _SAID.items() if text in str(cause)), None)
         return ArchiveAway(said or network_failure(cause))
@@ -141,9 +156,7 @@ def _postgresql(place: URL, options: dict[str, str]) -> Engine:
     return engine
 
 
-def _sqlite(place: URL) -> Engine:
-    if place.database:
-        Path(place.database).parent.mkdir(parents=True, exist_ok=True)
+def _sqlite(place: URL, file: Path) -> Engine:
     engine = create_engine(place, hide_parameters=True, connect_args={"timeout": 5.0, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
@@ -151,9 +164,8 @@ def _sqlite(place: URL) -> Engine:
         """Disable implicit transactions, and let readers and a writer work at the same time."""
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode=WAL")
-        if place.database:
-            with suppress(OSError):
-                os.chmod(place.database, 0o600)  # noqa: PTH101  (it holds phone numbers)
+        with suppress(OSError):
+            file.chmod(0o600)  # it holds phone numbers
 
     return engine
 

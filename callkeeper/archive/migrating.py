@@ -8,6 +8,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from callkeeper.archive.database import Database
+from callkeeper.archive.errors import ArchiveAway
 
 MIGRATE_S = 3600.0
 FOLDER = Path(__file__).parent / "migrations"
@@ -17,13 +18,24 @@ def migrate(database: Database) -> str:
     """Apply the missing migrations in one transaction; return the new version of the tables.
 
     Raises:
-        callkeeper.archive.errors.ArchiveAway: The database failed or refused; nothing was changed.
+        ArchiveAway: The database failed or refused; nothing was changed.
     """
+    if database.file is not None:
+        _make(database.file)
     with database.writing(within_s=MIGRATE_S) as connection:
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
     return newest()
+
+
+def _make(file: Path) -> None:
+    """Make an empty file for SQLite if there is none."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+    except OSError as error:
+        raise ArchiveAway(f"{file} cannot be made: {error.strerror}") from error
 
 
 def newest() -> str:
@@ -33,6 +45,8 @@ def newest() -> str:
 
 def version_of(database: Database) -> str | None:
     """Return the version of a database's tables; None if there are none."""
+    if not database.is_there():
+        return None
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": "archive_version"})
         return context.get_current_revision()
