@@ -22,7 +22,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
     expect(
         page.get_by_role("status").filter(has_text="Posted.")
     ).to_be_focused()  # so that a screen reader begins there
-    expect(page.locator("tr[aria-current=true]")).to_contain_text("204 accepted")
+    expect(page.locator("tr[aria-current=true]")).to_contain_text("accepted: 204")
     receiver.status = lambda: 503
     try:
         voice_id = stage.start(stage.sandbox(), "green", after_s=1)
@@ -32,7 +32,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
             if line.count():
                 break
             page.wait_for_timeout(500)
-        expect(line).to_contain_text("503 not accepted")
+        expect(line).to_contain_text("not accepted: 503")
         assert serious(page) == []
         if place := os.environ.get("TEST_PICTURES"):
             page.screenshot(path=f"{place}/outcomes.png", full_page=True)
@@ -42,7 +42,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
     expect(page.get_by_role("status").filter(has_text="tried now")).to_be_visible()
     for _ in range(40):
         page.goto(f"{stage.web_url}/board/outcomes")
-        if "204 accepted" in line.inner_text():
+        if "accepted: 204" in line.inner_text():
             break  # not only posted: the page offers to replay what its log has
         page.wait_for_timeout(500)
     assert receiver.told(voice_id) == ["call.authenticated"]

@@ -67,7 +67,7 @@ async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -
     page = await rig.page("/outcomes")
     for shown in (
         "call.authenticated",
-        "503 not accepted",
+        "not accepted: 503",
         f"/calls/{call.institution_key}/{call.voice_id}",
         "https://sink",
     ):
@@ -78,7 +78,7 @@ async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -
     rig.receiver.status = lambda: 204
     await rig.run(80)
     assert "not accepted" in await rig.page("/outcomes?failed=1")
-    assert "204 accepted" not in await rig.page("/outcomes?failed=1")
+    assert "accepted: 204" not in await rig.page("/outcomes?failed=1")
 
 
 async def test_replay_on_the_page_posts_one_message_again(rig: PageRig) -> None:
@@ -108,7 +108,7 @@ async def test_page_sends_a_test(rig: PageRig) -> None:
     """A test is posted at once, and its line is marked."""
     page = await rig.press("test")
     assert [message["type"] for message in rig.receiver.taken] == ["callkeeper.test"]
-    assert "204 accepted" in page
+    assert "accepted: 204" in page
     assert "this one" in page
 
 
@@ -135,7 +135,14 @@ async def test_message_shows_payload_and_each_answer(rig: PageRig) -> None:
     [address, *_] = re.findall(r'href="/board(/outcomes/message\?id=[^"]*authenticated)"', await rig.page("/outcomes"))
     raw = await rig.page(html.unescape(address))
     page = html.unescape(raw)
-    for shown in ("503 not accepted", "busy <b>now</b>, key ***", "200 accepted", "taken", "as below", "Post it again"):
+    for shown in (
+        "not accepted: 503",
+        "busy <b>now</b>, key ***",
+        "accepted: 200",
+        "taken",
+        "as below",
+        "Post it again",
+    ):
         assert shown in page
     for shown in ('"type": "call.authenticated"', f'"voice_id": "{call.voice_id}"', '"person_id": "p-1"'):
         assert shown in page
