@@ -261,6 +261,13 @@ def test_acknowledged_alarm_needs_no_person() -> None:
     assert "Needs a person (2)" in page
 
 
+def test_incidents_on_the_page_of_a_call_do_not_say_that_the_call_needs_a_person() -> None:
+    """There they only explain why nothing may happen; the call itself may be settled."""
+    incident = replace(trouble("cu-1"), is_incident=True)
+    page = Renderer("/board", load_rules(None)).piece("alarms", [incident], 0, False)
+    assert ("Needs a person" in page, ">Incidents</h2>" in page) == (False, True)
+
+
 def test_pages_write_every_day_with_its_year() -> None:
     """Pauses, outcomes and calls of last year are not taken for this year's."""
     templates = [path.read_text() for path in (Path(str(STATIC)).parent / "templates").glob("*.html")]
