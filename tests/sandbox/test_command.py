@@ -1,6 +1,7 @@
 """``callkeeper sandbox`` as a process."""
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,17 @@ def test_command_refuses_a_broken_state_file(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["sandbox", "--state-file", str(tmp_path / "state.json")])
     assert result.exit_code == 1
     assert "state.json cannot be read" in result.output
+
+
+def test_command_names_the_port_that_is_in_use() -> None:
+    """The README's three terminals need three free ports: the error says which one is not."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(main, ["sandbox", "--port", port])
+    assert (result.exit_code, result.output) == (
+        1,
+        f"Error: cannot listen on 127.0.0.1:{port}: Address already in use\n",
+    )
 
 
 def test_help_says_how_to_script_it() -> None:

@@ -263,6 +263,15 @@ def test_unknown_variant_is_refused_with_the_nearest() -> None:
     )
 
 
+def test_variant_that_is_near_to_none_is_refused_with_the_list() -> None:
+    """A name that looks like none of them gets no guess."""
+    answer = CliRunner().invoke(main, ["sandbox", "--variant", "nope"])
+    assert (answer.exit_code, answer.output) == (
+        1,
+        "Error: no variant is called 'nope'; docs/variants.md lists them\n",
+    )
+
+
 async def test_variants_are_chosen_over_http(sandbox_asgi: Asgi) -> None:
     """``PUT /control/variants`` replaces the choice, ``GET`` shows it; an unknown name changes nothing."""
     put = await sandbox_asgi.client.put("/control/variants", json=["page-capped", "list-bare"])

@@ -121,9 +121,13 @@ def sandbox(
         variants=chosen,
     )
     try:
-        built, sock = build(launch), bind(host, port)
-    except (StateFileError, VariantError, OSError) as error:
+        built = build(launch)
+    except (StateFileError, VariantError) as error:
         raise click.ClickException(str(error)) from error
+    try:
+        sock = bind(host, port)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from error
     with sock:
         say(f"sandbox listening on {address(sock)}")
         run(built, sock, state_file)

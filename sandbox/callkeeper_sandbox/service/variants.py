@@ -56,8 +56,9 @@ def choose(names: Iterable[str]) -> Choice:
 def _find(name: str) -> tuple[Question, Variant]:
     if name in VARIANTS:
         return VARIANTS[name]
-    nearest = difflib.get_close_matches(name, VARIANTS, n=1, cutoff=0.0)
-    raise VariantError(f"no variant is called {name!r}; the nearest is {nearest[0]}")
+    nearest = difflib.get_close_matches(name, VARIANTS, n=1)
+    hint = f"the nearest is {nearest[0]}" if nearest else "docs/variants.md lists them"
+    raise VariantError(f"no variant is called {name!r}; {hint}")
 
 
 def aimed(faults: Iterable[Fault], last_key: str | None) -> list[Fault]:
