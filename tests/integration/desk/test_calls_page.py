@@ -93,7 +93,7 @@ def shown(page: str) -> list[str]:
 
 @pytest.mark.parametrize(("filters", "expected"), FILTERED, ids=str)
 async def test_page_api_and_file_show_the_same(rig: BoardRig, filters: dict[str, str], expected: list[str]) -> None:
-    """Live calls come first, then settled ones, each beginning with the newest, by whichever way one asks."""
+    """Live calls come first, then the calls settled last, by whichever way one asks."""
     await fill(rig)
     page = await rig.browser.get("/board/calls", params=filters)
     listed = await rig.http.get("/calls", params={"phase": "all", **filters})
