@@ -384,7 +384,7 @@ async def test_denied_page_leads_back_to_the_board(site: Site) -> None:
     """Whoever opens an address that is not for their role reads why, and finds the way back. Programs get plain text."""
     agent = await site.log_in("some-agent")
     page = await decided(agent, "GET", "/board/audit", accept="text/html")
-    assert (page.status_code, "Your role does not include this: agent" in page.text) == (403, True)
+    assert (page.status_code, "Your role, agent, does not include this." in page.text) == (403, True)
     assert 'href="/board">Back to the board' in page.text
     assert "<" not in (await decided(agent, "GET", "/board/audit")).text
 
@@ -401,7 +401,7 @@ async def test_every_role_on_every_route(site: Site) -> None:
             needed = rule_of(method, path)[0].role
             for role, browser in people.items():
                 answer = await decided(browser, method, path)
-                is_denied = answer.status_code == 403 and "Your role does not include this" in answer.text
+                is_denied = answer.status_code == 403 and ", does not include this." in answer.text
                 assert is_denied is (needed is not None and not role.includes(needed)), (
                     role,
                     method,

@@ -179,8 +179,8 @@ class Gate:
         return PlainTextResponse("Login required: /login\n", 401, {"WWW-Authenticate": 'Form realm="callkeeper"'})
 
     def _denied(self, request: Request, visitor: Visitor) -> Response:
-        limits = "" if visitor.person.institutions is None else ", limited to institutions"
-        words = f"Your role does not include this: {visitor.person.role}{limits}."
+        limits = "" if visitor.person.institutions is None else " limited to institutions"
+        words = f"Your role, {visitor.person.role}{limits}, does not include this."
         if self._doors.denied and _asks_for_page(request):
             return self._doors.denied(visitor, words)
         return PlainTextResponse(f"{words}\n", 403)
