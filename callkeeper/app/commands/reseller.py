@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from callkeeper.app.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
-from callkeeper.app.terminal import CommandGroup, Moment
+from callkeeper.app.terminal import CommandGroup, Misused, Moment
 from callkeeper.service import CoreType
 
 _CORE = click.Choice([str(each) for each in CoreType])
@@ -131,7 +131,7 @@ def login_as(terminal: Terminal, institution: str) -> None:
 def _pairs(fields: tuple[str, ...]) -> dict[str, object]:
     pairs = dict(field.partition("=")[::2] for field in fields)
     if not all("=" in field for field in fields):
-        raise click.ClickException("fields are given as NAME=VALUE")
+        raise Misused("give each field as NAME=VALUE")
     return dict(pairs)
 
 

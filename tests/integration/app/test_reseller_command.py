@@ -132,10 +132,10 @@ def test_missing_settings_are_named_at_once() -> None:
 
 
 def test_field_without_a_value_is_refused(run: Run) -> None:
-    """An institution's field is NAME=VALUE."""
+    """An institution's field is NAME=VALUE. Anything else is misuse: nothing was sent."""
     result = run("institutions", "add", "name")
-    assert result.exit_code == 1
-    assert "NAME=VALUE" in result.stderr
+    assert result.exit_code == 2
+    assert "Error: give each field as NAME=VALUE" in result.stderr
 
 
 def test_output_cannot_repaint_the_terminal(run: Run, sandbox_server: ServedSandbox) -> None:
