@@ -24,6 +24,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access import visitor
 from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.rights import Role
+from callkeeper.desk.board.audit_page import SHOWN
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.archivist import sqlite_archive
 from tests.people.conftest import ADMIN, PASSWORD, Site, web_settings
@@ -105,6 +106,15 @@ async def test_person_s_searches_and_pages_are_audited(site: Site) -> None:
         ("searched", "*", "", 0),
     ]
     assert [part.partition(":")[0] for part in told[1].asked.split()] == ["words", "number"]
+
+
+async def test_page_of_the_audit_log_says_that_there_is_more_only_if_it_is_full(site: Site) -> None:
+    """It then names the option: without it, the command prints fewer entries than the page."""
+    browser, more = await site.log_in("some-admin"), "callkeeper audit --limit 1000"
+    assert more not in (await browser.get("/board/audit")).text
+    for _ in range(SHOWN):
+        await AuditLog(site.redis, keys=Keys()).write(AuditEntry(event=AuditEvent.LOGIN, who="ann"))
+    assert more in (await browser.get("/board/audit")).text
 
 
 async def test_command_is_audited_with_the_system_s_user(

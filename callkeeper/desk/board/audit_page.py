@@ -37,6 +37,7 @@ class AuditPage:
             request,
             "audit.html",
             found=found,
+            most=SHOWN,
             is_archive_missing=not answered,
             events=list(AuditEvent),
             typed=dict.fromkeys(FILTERS, "") | _typed(request),
