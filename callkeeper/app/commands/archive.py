@@ -272,10 +272,11 @@ def hold(
 ) -> None:
     """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released.
 
-    Calls that are live, or not archived yet, are held too. A call is found by its voice id or alternate id.
+    Without --call and --person, all calls of the institution are held. Calls that are live, or not archived yet, are
+    held too. A call is found by its voice id or alternate id.
     """
     if voice_id is not None and person is not None:
-        raise Misused("say --call or --person")
+        raise Misused("say --call or --person, not both")
     kind = "call" if voice_id is not None else "person" if person is not None else "institution"
     value = voice_id or person or ""
     with _keeper(operator, reason) as keeper:
