@@ -142,6 +142,16 @@ def test_words_of_a_line_do_not_run_into_each_other(stage: Stage, mismatching: s
     assert word["x"] + word["width"] <= digits["x"]
 
 
+@pytest.mark.parametrize("path", ["/audit", "/plots", "/calls"])
+def test_controls_of_a_filter_stand_in_one_line(stage: Stage, path: str) -> None:
+    """Fields, lists, dates and the button are equally high, so that they and their labels are level."""
+    page = stage.board(path, viewport={"width": 1440, "height": 900})
+    controls = page.locator(":is(.filter, .plots-head) :is(input, select, button)").all()
+    boxes = [control.bounding_box() for control in controls]
+    assert len(boxes) > 1
+    assert len({(box["y"], box["height"]) for box in boxes if box is not None}) == 1, boxes
+
+
 def test_time_in_a_long_call_lies_over_no_mark(stage: Stage, watched: str) -> None:
     """On a phone the seconds of a call of many hours end before the mark of their line begins."""
     page = stage.board(f"/calls/cu-1/{watched}", viewport={"width": 390, "height": 844})
