@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 import click
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -119,18 +120,30 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
 def say_table(
     columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int, whole: Collection[str] = ()
 ) -> None:
-    """Print a table without lines; if it has no rows, say so on standard error. Long cells are folded, not cut.
+    """Print a table without lines; if it has no rows, say so on standard error.
 
-    Empty cells and zeros are blank, instants are printed to the second. The columns named in ``whole`` are not folded.
+    Empty cells and zeros are blank, instants are printed to the second. Long cells are folded between words, but for the
+    columns named in ``whole``. If the terminal is too narrow for that, nothing is folded: it breaks whole lines itself.
     """
-    lines = Table(box=None, padding=(0, 1, 0, 0))
-    for name in columns:
+    lines, console = Table(box=None, padding=(0, 1, 0, 0)), terminal_console(width_if_piped=width_if_piped)
+    cells = [[_cell(value) for value in row] for row in rows]
+    least = unfolded = 0
+    for name, *texts in zip(columns, *cells, strict=True):
         lines.add_column(name, overflow="fold", no_wrap=name in whole)
-    for row in rows:
-        lines.add_row(*(f"{cell:%Y-%m-%d %H:%M:%S}" if isinstance(cell, datetime) else str(cell or "") for cell in row))
-    terminal_console(width_if_piped=width_if_piped).print(lines)
-    if not lines.row_count:
+        words = [name, *texts] if name in whole else " ".join([name, *texts]).split()
+        least += max(map(cell_len, words)) + 1
+        unfolded += max(map(cell_len, (name, *texts))) + 1
+    for row in cells:
+        lines.add_row(*row)
+    if least > console.width:
+        console.width = unfolded
+    console.print(lines)
+    if not cells:
         say("none", err=True)
+
+
+def _cell(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else safe(value or "")
 
 
 class Failed(click.ClickException):

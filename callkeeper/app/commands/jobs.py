@@ -51,7 +51,7 @@ def list_jobs(limit: int, *, as_json: bool) -> None:
         say_json(*rows)
         return
     cells = ((row.id, row.state, row.since, row.description) for row in rows)
-    say_table(("id", "state", "since (UTC)", "description"), cells, width_if_piped=160)
+    say_table(("id", "state", "since (UTC)", "description"), cells, width_if_piped=160, whole=("id",))
 
 
 @jobs.command()

@@ -43,6 +43,21 @@ def test_table_that_is_piped_has_no_blanks_at_the_ends_of_its_lines(capsys: pyte
     assert capsys.readouterr().out == "name        state\na long name live\nb\n"
 
 
+@pytest.mark.parametrize("width", [20, 60], ids=["too narrow", "wide enough"])
+def test_no_word_of_a_table_is_cut(capsys: pytest.CaptureFixture[str], width: int) -> None:
+    """In a terminal that is too narrow, its own line breaks are easier to read than columns that are cut or left out."""
+    row = ("c:cu-1:a-long-id.0.settled", "connection refused", "12 ms")
+    say_table(("message id", "result", "took"), [row], width_if_piped=width, whole=("message id", "took"))
+    assert capsys.readouterr().out.split() == [
+        *["message", "id", "result", "took"],
+        row[0],
+        "connection",
+        "refused",
+        "12",
+        "ms",
+    ]
+
+
 def test_long_line_of_a_story_stays_indented(capsys: pytest.CaptureFixture[str]) -> None:
     """What explains a line of the story stands to the right of it, also where it needs several lines."""
     words = "one two three four " * 8
