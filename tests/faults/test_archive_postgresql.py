@@ -100,6 +100,16 @@ def intact(server: PostgreSql, calls: int) -> None:
     database.close()
 
 
+def test_database_without_tables_says_what_makes_them(cluster: PostgreSql) -> None:
+    """PostgreSQL's own words, an SQLSTATE, lead nobody to the release step that was left out."""
+    cluster.sql("DROP DATABASE IF EXISTS archive WITH (FORCE)", database="postgres")
+    cluster.sql("CREATE DATABASE archive", database="postgres")
+    database = at(cluster.url)
+    with pytest.raises(ArchiveAway, match="callkeeper archive migrate"):
+        Keeper(database, "").institutions()
+    database.close()
+
+
 def test_migrations_make_the_tables_of_the_code(server: PostgreSql) -> None:
     """The migrations create exactly the tables of the code; a second run changes nothing."""
     database = at(server.url)
