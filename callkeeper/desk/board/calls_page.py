@@ -204,8 +204,8 @@ _LABELS: Final = {
     "rule": "The rule",
     "policy": "The policy",
     "operator": "The operator",
-    "since": "The time",
-    "until": "The time",
+    "since": "“Began since”",
+    "until": "“and before”",
 }
 
 

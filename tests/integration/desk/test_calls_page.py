@@ -162,7 +162,8 @@ async def test_person_of_one_institution_sees_only_its_calls(rig: BoardRig) -> N
     [
         ("state=blue", "The state must be one of"),
         ("outcome=maybe", "The outcome must be one of"),
-        ("since=yesterday", "The time must be a time such as"),
+        ("since=yesterday", "“Began since” must be a time such as"),
+        ("until=yesterday", "“and before” must be a time such as"),
         ("institution=CU-1", "did you mean cu-1"),
         ("after=nonsense", "This page of the list does not exist"),
         ("after=settled:x:y", "This page of the list does not exist"),
