@@ -47,7 +47,7 @@ async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:
 
 
 @alerts.command(options_metavar="--for 2h --operator NAME [--institution KEY] [OPTIONS]")
-@click.argument("name", type=click.Choice([str(kind) for kind in IncidentKind]), metavar="NAME")
+@click.argument("name", type=click.Choice([str(kind) for kind in IncidentKind]), metavar="INCIDENT")
 @click.option("--institution", default="", metavar="KEY", help="Only of this institution. Default: of all.")
 @click.option("--for", "lasts", type=Span(), help="For how long, for example 30m, 2h, 1d; seven days at most.")
 @click.option("--operator", required=True, help="Your core username. The board shows it.")
@@ -56,9 +56,9 @@ async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:
 def acknowledge(
     name: str, institution: str, lasts: timedelta | None, operator: str, note: str, *, wants_end: bool
 ) -> None:
-    """Say that you know of the incident NAME, so that no more messages are sent about it for a while.
+    """Say that you know of INCIDENT, so that no more messages are sent about it for a while.
 
-    NAME is the kind in the metric callkeeper_incident, such as service_away. The incident stays on the board. The
+    It is the kind in the metric callkeeper_incident, such as service_away. The incident stays on the board. The
     acknowledgement ends at its time, when the incident is over, or with --end. Exits with 2 if there is no such incident.
     """
     operator, note = (" ".join(text.split())[:200] for text in (operator, note))
