@@ -45,7 +45,7 @@ class FindPage:
         typed, person = form.get("q", ""), visitor_of(request).person
         query = parse_query(typed, country=self.country, zone=_zone(form.get("zone", "")))
         if query.is_empty:
-            return self._page(request, typed, "Type what you know of the call.", 200)
+            return self._page(request, typed, "Type what you know of the call." if form else "", 200)
         any_id = typed if is_voice_id(typed) else ""
         try:
             async with self.turns.turn(person.id):

@@ -533,7 +533,9 @@ async def test_find_lists_calls_by_what_an_operator_has(rig: BoardRig) -> None:
         "rejected",
     ):
         assert (await find(rig, text)).status_code == 404, text
-    assert (await rig.browser.get("/board/find")).status_code == 200
+    opened = await rig.browser.get("/board/find")
+    assert (opened.status_code, 'class="problem"' in opened.text) == (200, False), "nobody has typed anything wrong yet"
+    assert "Type what you know of the call." in (await find(rig, "")).text
 
 
 NO_PAGE, NO_CALL = "There is no such page.", "No call of this institution has this id."
