@@ -112,6 +112,7 @@ class ServiceGate:
         self._answered_at_s: dict[str, float] = {}
         self._turned_away_at_s: dict[str, float] = {}
         """When each institution was answered last, and when by 429, by the process's clock."""
+        self._kind_answered_at_s: dict[EndpointKind, float] = {}
         self.patterns = AnswerPatterns(figures.see, store.monotonic)
 
     def see_bars_of(self, service: Reseller) -> None:
@@ -172,6 +173,8 @@ class ServiceGate:
         if error is None:
             self._answered.add(endpoint.name)
             self._answered_at_s[institution_key] = store.monotonic()
+            if endpoint.mode is AuthMode.SERVICE_ACCOUNT:
+                self._kind_answered_at_s[kind] = store.monotonic()
             store.budget.answers.add()
             if not store.breakers.has_failed(institution_key, kind):
                 return  # the usual case: there is nothing to clear
@@ -235,8 +238,11 @@ class ServiceGate:
         breakers = self._store.breakers
         if result is RequestResult.ANSWER and not breakers.has_failed(institution_key, kind):
             return
+        answered_s_ago = self._store.monotonic() - self._kind_answered_at_s.get(kind, -inf)
         with suppress(RedisError):
-            opened, closed = await breakers.report(result, institution_key, kind, member=member, pause_s=pause_s)
+            opened, closed = await breakers.report(
+                result, institution_key, kind, member=member, pause_s=pause_s, answered_s_ago=answered_s_ago
+            )
             for scope in opened:
                 self._log_opened(scope, result, outcome)
                 if scope.kind is not EndpointKind.CHECK:

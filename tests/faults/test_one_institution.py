@@ -1,5 +1,6 @@
 """Trouble of one institution (429, 401, 5xx, slow or no answers, a refused queue) does not affect the others."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,7 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.redis_in_step import virtually
 from tests.harness.virtual_time import Rig
+from tests.harness.virtual_worker import working
 from tests.recovery import TROUBLES, notice, trouble
 
 END = Happening(Kind.END, 600)
@@ -179,3 +181,26 @@ async def test_institution_that_cannot_be_read_by_its_key_stops_no_other(rig: Ri
     mine = await rig.begin_call(END, run_s=10, is_pushed=False)
     assert mine.person_id == "p-1"
     assert await service_away(rig.redis, rig.store.keys) is None
+
+
+def test_institutions_that_fail_at_random_do_not_stop_the_others() -> None:
+    """Half of the institutions fail at seven of ten requests: calls of the others are assigned within a second."""
+
+    async def law() -> None:
+        async with working(institutions=60) as works:
+            await asyncio.sleep(10)
+            for number in range(31, 61):
+                works.stage.sandbox.faults.add(
+                    Fault(target="*", institution_key=f"cu-{number}", action=Action.ANSWER, status=500, share=0.7)
+                )
+            calls = []
+            for n in range(60):
+                calls.append(await works.call(f"cu-{2 + n % 29}", lasts_s=30))
+                await asyncio.sleep(0.5)
+                await works.call(f"cu-{31 + n % 30}", lasts_s=30)
+                await asyncio.sleep(0.5)
+            assert works.events()["institution_away"], "calls of the others fail in a row"
+            assert works.events()["queue_away"], "and so do their queues"
+            assert [call for call in calls if (works.assigned_s(call) or 99) > 1] == []
+
+    virtually(law())

@@ -1,12 +1,13 @@
 -- Record the result of a request for all workers: see `callkeeper.calls.store.breakers`.
 -- PARTS: breakers
 -- KEYS: breakers, claimer, due, token, endpoints, live
--- ARGV: clock, number, prefix, result, kind, institution, checked_call, pause_ms, failures_that_open, together,
---       within_ms, first_probe_ms, number_kept_s, rest...
+-- ARGV: clock, number, prefix, result, kind, institution, checked_call, pause_ms, answered_ms_ago, failures_that_open,
+--       together, within_ms, first_probe_ms, number_kept_s, rest...
 -- `claimer` has the number of the reporter's last report. `result` is 'answer', 'failure', 'pause' or 'login', `kind`
 -- 'calls', 'queue' or 'check', `institution` '' for the account. `checked_call` is the call that a failed check was made
--- for. If `together` institutions (for checks: calls) fail within `within_ms`, a wider breaker opens. `rest` are the
--- institutions that we act for, as in members.
+-- for. If `together` institutions (for checks: calls) fail within `within_ms`, a wider breaker opens. `answered_ms_ago` is
+-- when the reporter was last answered by this kind of endpoint for any institution, '' if never: what opened before does
+-- not show that all fail. `rest` are the institutions that we act for, as in members.
 -- Returns {breakers, breakers of kinds, which were opened, which were closed}. A report whose number is not above the
 -- reporter's last one changes nothing.
 local now = now_ms()
@@ -115,7 +116,11 @@ local key, found, scope = breakers_key, all, institution
 if kind == 'queue' and result ~= 'pause' then key, found, scope = endpoints_key, kinds, 'queue ' .. institution end
 local mine = found[scope] or {failures = 0, since = 0, wait = 0, why = result}
 mine.failures = mine.failures + 1
-if not is_open(mine) then mine.why, mine.wait = result, now end -- `wait` of a closed one is its last failure
+if not is_open(mine) then
+    if mine.failures == 1 or math.abs(now - mine.wait) >= 4 * within then mine.wait = now end -- it begins to fail
+    mine.why = result
+end
+local began = mine.wait
 found[scope] = mine
 if result == 'pause' then
     open(key, found, scope, 1, tonumber(pause_ms))
@@ -134,13 +139,16 @@ local function is_failing(others, pattern)
     return false
 end
 
--- Return how many institutions' breakers of a kind are open: all, and those that opened together. The last one has.
+local answered = now - num(answered_ms_ago, math.huge)
+
+-- Return how many institutions' breakers of a kind are open: all, and those that opened together, without an answer since.
+-- The last one has.
 local function count(others, pattern)
     local failing, lately = 0, 0
     for other, b in pairs(others) do
         if string.match(other, pattern) and is_open(b) and b.why == 'failure' then
             failing = failing + 1
-            if math.abs(now - b.since) < within then lately = lately + 1 end
+            if math.abs(now - b.since) < within and b.since >= answered then lately = lately + 1 end
         end
     end
     return failing, lately
@@ -154,7 +162,7 @@ local is_everywhere, are_all, is_news = false, false, #opened > 0
 if is_news then
     local failing, lately = count(found, kind == 'queue' and QUEUES or CALLS)
     are_all = acted_for > 0 and failing >= acted_for
-    is_everywhere = are_all or lately >= together
+    is_everywhere = are_all or (lately >= together and began >= answered)
 end
 local is_away
 if kind == 'queue' then
@@ -164,7 +172,8 @@ if kind == 'queue' then
         is_away = is_failing(all, CALLS) or redis.call('ZCARD', live_key) == 0
     end
 else
-    is_away = is_open(kinds['queue ']) or (is_everywhere and is_failing(kinds, QUEUES))
+    local queues = kinds['queue ']
+    is_away = (is_open(queues) and queues.since >= answered) or (is_everywhere and is_failing(kinds, QUEUES))
 end
 if is_away and not is_open(all['']) then open(breakers_key, all, '', mine.failures, are_all and first_probe or 0) end
 return answer()

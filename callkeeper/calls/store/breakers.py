@@ -6,8 +6,9 @@ checks. While a breaker is open, nothing it covers is claimed, booked or sent.
 - Five failures in a row, counted over all workers, open the breaker of an institution's calls or queue. A 429 with a time
   stops all requests for its institution.
   Assumed (`failing-institution`): what fails for one institution says nothing about others.
-- If the queues of three institutions, or of all, fail together, all listings stop. One kind of endpoint that fails does
-  not stop the others: the account's breaker opens when both queues and calls fail, or when logins fail.
+- If the queues of three institutions fail together, without an answer to any other since they began, or those of all, all
+  listings stop. One kind of endpoint that fails does not stop the others: the account's breaker opens when both queues
+  and calls fail, or when logins fail.
 - If checks of three calls of an institution bring no result although stored details can be read, its checks wait, and
   one call at a time tries.
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -225,11 +227,12 @@ class BreakerBox:
         *,
         member: str = "",
         pause_s: float = 0.0,
+        answered_s_ago: float = inf,
     ) -> tuple[list[Scope], list[Scope]]:
         """Report the result of a request to all workers. Return whose breakers opened and whose closed.
 
         ``member`` is the call whose check brought no result. ``pause_s``: for how long the service asked for no
-        requests.
+        requests. ``answered_s_ago``: when this process last got an answer of this kind for any institution.
         """
         self._reports += 1
         breakers, endpoints, opened, closed = await self.scripts.call(
@@ -241,6 +244,7 @@ class BreakerBox:
             institution=institution_part(institution_key),
             checked_call=member,
             pause_ms=int(pause_s * 1000),
+            answered_ms_ago="" if answered_s_ago == inf else int(answered_s_ago * 1000),
             failures_that_open=FAILURES_THAT_OPEN,
             together=THREE,
             within_ms=TOGETHER_MS,

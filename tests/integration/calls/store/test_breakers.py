@@ -1,6 +1,7 @@
 """The breakers before the service: one for the account, one for each institution, shared by all workers."""
 
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import httpx
@@ -55,12 +56,18 @@ async def store(redis: Redis, hand: Hand) -> Store:
 
 
 async def fail(
-    store: Store, key: str, times: int = FAILURES_THAT_OPEN, *, kind: EndpointKind = EndpointKind.CALLS
+    store: Store,
+    key: str,
+    times: int = FAILURES_THAT_OPEN,
+    *,
+    kind: EndpointKind = EndpointKind.CALLS,
+    answered_s_ago: float = inf,
 ) -> list[Scope]:
     """Report failures of an institution; return whose breakers that opened."""
     opened = []
     for _ in range(times):
-        opened += (await store.breakers.report(RequestResult.FAILURE, key, kind))[0]
+        report = store.breakers.report(RequestResult.FAILURE, key, kind, answered_s_ago=answered_s_ago)
+        opened += (await report)[0]
     return opened
 
 
@@ -184,6 +191,48 @@ async def test_institutions_that_fail_one_after_another_do_not_fail_together(sto
         assert await fail(store, key, kind=EndpointKind.QUEUE) == queues(key)
         hand.ms += 60_000
     assert await fail(store, "cu-4", kind=EndpointKind.QUEUE) == [*queues("cu-4", ACCOUNT), WHOLE]
+
+
+async def test_queues_that_fail_between_answers_do_not_fail_together(store: Store, hand: Hand) -> None:
+    """A queue that is answered after the first of three breakers opened disproves that all fail, until all do."""
+    kind = EndpointKind.QUEUE
+    for key in ("cu-1", "cu-2"):
+        assert await fail(store, key, kind=kind) == queues(key)
+    hand.ms += 2000
+    assert await fail(store, "cu-3", kind=kind, answered_s_ago=1.0) == queues("cu-3")
+    assert await fail(store, "cu-4", kind=kind, answered_s_ago=1.0) == [*queues("cu-4", ACCOUNT), WHOLE]
+
+
+async def test_queue_that_began_to_fail_before_an_answer_does_not_show_that_all_fail(store: Store, hand: Hand) -> None:
+    """Of queues that fail at random, several may open their breakers at once: their first failures count."""
+    kind = EndpointKind.QUEUE
+    await fail(store, "cu-3", FAILURES_THAT_OPEN - 1, kind=kind)
+    hand.ms += 2000
+    for key in ("cu-1", "cu-2"):
+        assert await fail(store, key, kind=kind, answered_s_ago=1.0) == queues(key)
+    assert await fail(store, "cu-3", 1, kind=kind, answered_s_ago=1.0) == queues("cu-3")
+
+
+async def test_queues_that_fail_since_the_last_answer_fail_together(store: Store, hand: Hand) -> None:
+    """Answers from before an outage do not delay that it is noticed."""
+    kind = EndpointKind.QUEUE
+    for key, answered_s_ago in (("cu-1", 0.001), ("cu-2", 1.001)):
+        assert await fail(store, key, kind=kind, answered_s_ago=answered_s_ago) == queues(key)
+        hand.ms += 1000
+    opened = await fail(store, "cu-3", kind=kind, answered_s_ago=2.001)
+    assert opened == [*queues("cu-3", ACCOUNT), WHOLE]
+
+
+async def test_call_that_fails_between_answers_of_others_does_not_stop_the_service(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """While no queue answers, a failed request about a call stops all, unless one was answered since."""
+    await redis.zadd(store.keys.live, {"c:cu-1:v": 1})
+    for key in ("cu-1", "cu-2", "cu-3"):
+        await fail(store, key, kind=EndpointKind.QUEUE)
+    hand.ms += 1000
+    assert await fail(store, "cu-1", 1, answered_s_ago=0.5) == []
+    assert await fail(store, "cu-1", 1, answered_s_ago=1.5) == [WHOLE]
 
 
 async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: Store, hand: Hand) -> None:
