@@ -33,7 +33,7 @@ from callkeeper.calls.store.last_listing import (
     next_listing_ms,
 )
 from callkeeper.calls.store.request_budget import Permit
-from callkeeper.service import AccessRefused, QueueEntry, ResellerError, ServiceRefused
+from callkeeper.service import AccessRefused, QueueEntry, ResellerError, ServiceBusy, ServiceRefused
 from callkeeper.service.open_questions import USUAL, Shown
 from workers.claimed_call import Tools
 from workers.job_summary import JobSummary
@@ -94,7 +94,7 @@ class Listing:
         except ListingFailed as failed:
             error, progress = failed.error, replace(progress, paging=failed.paging)
             is_refused = isinstance(error, AccessRefused | ServiceRefused)
-            outcome = "refused" if is_refused else "failed"
+            outcome = "refused" if is_refused else "busy" if isinstance(error, ServiceBusy) else "failed"
             if isinstance(error, AccessRefused):
                 retry_s = error.retry_after_s
             else:

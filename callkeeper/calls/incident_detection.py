@@ -344,16 +344,21 @@ def _unlisted(signals: Signals) -> Iterator[Incident]:
         since = _unlisted_at(signals, key)
         if since is None:
             continue
-        refused_at, failed_at = (signals.last.at(figure.LISTINGS, key, bad) for bad in ("refused", "failed"))
-        is_refused = refused_at is not None and (failed_at is None or failed_at <= refused_at)
-        ask = (
-            "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
-            if is_refused
-            else "Ask the service's operator."
-        )
-        advice = f"{_WITHOUT_A_QUEUE}. {ask}"
-        title = f"The service {'refuses to' if is_refused else 'does not'} list an institution's calls"
-        yield Incident(_K.LISTING_REFUSED, title, advice, key, since)
+        at = _unanswered_at(signals, key)
+        match max(at, key=at.__getitem__):
+            case "busy":
+                kind, title = _K.RATE_LIMITED, "The service limits our requests"
+                ask = (
+                    "Its queue is answered with 429. Ask the service's operator for the allowed rate, and set "
+                    "CALLKEEPER_SERVICE_RPS."
+                )
+            case "refused":
+                kind, title = _K.LISTING_REFUSED, "The service refuses to list an institution's calls"
+                ask = "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
+            case _:
+                kind, title = _K.LISTING_REFUSED, "The service does not list an institution's calls"
+                ask = "Ask the service's operator."
+        yield Incident(kind, title, f"{_WITHOUT_A_QUEUE}. {ask}", key, since)
 
 
 def _unconfirmed(signals: Signals) -> Iterator[Incident]:
@@ -396,16 +401,19 @@ def _unlisted_at(signals: Signals, key: str) -> datetime | None:
 
     A refusal is an answer and counts at once. A single failure of another kind means little.
     """
-    listed_at, refused_at, failed_at = (
-        signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")
-    )
-    if refused_at is None and failed_at is not None and listed_at is not None and failed_at - listed_at < _A_WHILE:
+    listed_at, at = signals.last.at(figure.LISTINGS, key, "answered"), _unanswered_at(signals, key)
+    last = max(at.values(), default=None)
+    if last is None or signals.now - last > timedelta(minutes=2):
         return None
-    last = max((at for at in (refused_at, failed_at) if at is not None), default=None)
-    is_over = last is None or (listed_at is not None and listed_at >= last) or signals.now - last > timedelta(minutes=2)
-    if last is None or is_over:
+    if listed_at is not None and (listed_at >= last or ("refused" not in at and last - listed_at < _A_WHILE)):
         return None
     return first_refusal(signals.errors.get((ErrorArea.QUEUE, key)), listed_at, last)
+
+
+def _unanswered_at(signals: Signals, key: str) -> dict[str, datetime]:
+    """Return when an institution's queue was last not shown, by outcome; a refusal first."""
+    last = {outcome: signals.last.at(figure.LISTINGS, key, outcome) for outcome in figure.UNANSWERED_LISTINGS}
+    return {outcome: at for outcome, at in last.items() if at is not None}
 
 
 def _receiver(signals: Signals) -> Iterator[Incident]:

@@ -108,9 +108,9 @@ def _not_listed(signals: Signals) -> Iterator[Incident]:
 
 def _answers(signals: Signals, key: str) -> bool:
     """Tell whether the last listing of an institution's queue was answered."""
-    at = {outcome: signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")}
-    answered_at = at.pop("answered")
-    return answered_at is not None and all(other is None or other <= answered_at for other in at.values())
+    answered_at = signals.last.at(figure.LISTINGS, key, "answered")
+    others = (signals.last.at(figure.LISTINGS, key, outcome) for outcome in figure.UNANSWERED_LISTINGS)
+    return answered_at is not None and all(other is None or other <= answered_at for other in others)
 
 
 def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:

@@ -57,6 +57,7 @@ _FOLLOWS: Final = {
     IncidentKind.NO_WEB: frozenset({Topic.PUSHES}),
     IncidentKind.LOGIN_REFUSED: _OF_AN_OUTAGE,
     IncidentKind.SERVICE_AWAY: _OF_AN_OUTAGE | {Topic.PUSHES},
+    IncidentKind.RATE_LIMITED: frozenset({Topic.QUEUE}),
     IncidentKind.SERVICE_SLOW: frozenset({Topic.DUE_CALLS}),
     IncidentKind.INSTITUTION_AWAY: _OF_AN_INSTITUTION,
     IncidentKind.INSTITUTION_REFUSED: _OF_AN_INSTITUTION,

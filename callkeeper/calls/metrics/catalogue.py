@@ -180,11 +180,13 @@ INSTITUTIONS_MISSING: Final = Figure(
 INSTITUTIONS_UNREADABLE: Final = Figure(
     "institutions_unreadable", "times that an institution's standing could not be read", ("institution",)
 )
+UNANSWERED_LISTINGS: Final = ("refused", "failed", "busy")
+"""The outcomes of listings that show no queue; `busy` is a 429."""
 LISTINGS: Final = Figure(
     "listings",
     "readings of an institution's queue",
     ("institution", "outcome"),
-    known={"outcome": ("answered", "refused", "failed")},
+    known={"outcome": ("answered", *UNANSWERED_LISTINGS)},
 )
 ENTRIES_SKIPPED: Final = Figure(
     "queue_entries_skipped",

@@ -1,10 +1,13 @@
-"""What a listing leaves out is logged and counted."""
+"""What a listing leaves out is logged and counted, and what people are told of one that is not answered."""
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
@@ -43,3 +46,15 @@ async def test_nothing_is_skipped_in_silence(
     assert {(entry["institution"], entry["reason"]) for entry in skipped} == {(KEY, reason)}
     counted = (await rig.counted()).count(figure.ENTRIES_SKIPPED)
     assert counted == sum(entry["entries"] for entry in skipped) > 0
+
+
+async def test_listings_that_get_429_are_told_as_a_limit(rig: Rig) -> None:
+    """A 429 without a time stops nothing. That the queue is not shown for it is told as the limit that it is."""
+    await rig.run(5)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=429))
+    for _ in range(20):
+        await rig.run(1)
+        await rig.report()
+    signals = await SignalReader(rig.redis, rig.store.keys).read(now=rig.clock.now)
+    [incident] = [one for one in incidents_of(signals) if one.institution_key == KEY]
+    assert (incident.kind.value, incident.last_error) == ("rate_limited", "status 429")

@@ -41,6 +41,7 @@ def last(**seconds_ago: float) -> LastCounted:
         "doctor": field_name(figure.PUSHES.name, ("doctor",)),
         "unread": field_name(figure.LISTINGS.name, ("cu-1", "failed")),
         "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),
+        "busy": field_name(figure.LISTINGS.name, ("cu-1", "busy")),
         "listed": field_name(figure.LISTINGS.name, ("cu-1", "answered")),
         "postponed": field_name(figure.REQUESTS_POSTPONED.name, ("listing",)),
         "slow": field_name(figure.SERVICE_SECONDS.name, ("check",), "8"),
@@ -116,6 +117,7 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "a request was quick": {"last": last(slow=2, quick=5)},
     "nothing is asked any more": {"last": last(slow=30)},
     "a listing failed once": {"last": last(listed=8, unread=1)},
+    "a listing was answered 429 once": {"last": last(listed=8, busy=1)},
     "listings wait for less than a minute": {"last": last(listed=59, postponed=2), "standings": [standing(1)]},
     "listings wait no more": {"last": last(listed=61, postponed=60), "standings": [standing(1)]},
     "nobody acts for it any more": {"last": last(listed=1801, postponed=2), "standings": [standing(1)]},
@@ -167,6 +169,15 @@ def test_listing_that_keeps_failing_is_told() -> None:
     assert kinds(last=unread) == ["listing_refused"]
     assert kinds(last=unread, breakers=[away("cu-1", RequestResult.FAILURE)]) == ["institution_away"]
     assert kinds(last=unread, breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
+
+
+def test_listing_that_keeps_getting_429_is_a_limit_and_no_refusal() -> None:
+    """The last outcome counts: what is told is what the service answers now."""
+    [incident] = incidents_of(replace(WELL, last=last(listed=60, unread=9, unlisted=5, busy=1)))
+    assert (incident.kind, incident.institution_key) == (IncidentKind.RATE_LIMITED, "cu-1")
+    assert "CALLKEEPER_SERVICE_RPS" in incident.advice
+    assert kinds(last=last(listed=60, busy=9, unread=1)) == ["listing_refused"]
+    assert kinds(last=last(busy=1), breakers=[away("cu-1", RequestResult.PAUSE)]) == ["rate_limited"]
 
 
 def test_refused_listing_asks_for_the_username_whatever_failed_before() -> None:
