@@ -4,13 +4,16 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Final
 
 import aiohttp
 import httpx
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from callkeeper.app.doctor.configuration import foreign_rules_findings
 from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
@@ -21,7 +24,10 @@ from callkeeper.app.terminal import safe
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.institutions import KnownInstitutions, shown
 from callkeeper.calls.quantity import quantity
+from callkeeper.calls.rules import RulesError
 from callkeeper.calls.store.last_errors import certificate_words
+from callkeeper.calls.store.request_budget import Permit, RequestBudget, budget_use
+from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
@@ -35,7 +41,7 @@ from callkeeper.service import (
 from callkeeper.service.aiohttp_transport import reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
-from workers.standings import AT_ONCE, LIST, Standings, ask_standings, handled_in_test
+from workers.standings import AT_ONCE, LIST, MayAsk, Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0
 """Difference of clocks that gives a warning. A Date header has whole seconds only."""
@@ -73,7 +79,13 @@ async def service_findings(
         return
     else:
         yield ok(Topic.LOGIN, f"{settings.service.url}, {quantity(len(listed), 'institution')}")
-        asked = await ask_standings(service, [LIST, *sorted(listed.union(settings.institutions or ()))])
+        budget = _budget(redis, settings)
+        for finding in await _paced(redis, settings, len(listed.intersection(settings.institutions or listed))):
+            yield finding
+        may_ask = partial(_take_permit, budget)
+        asked = await ask_standings(
+            service, [LIST, *sorted(listed.union(settings.institutions or ()))], may_ask=may_ask
+        )
         keys = listed.union(asked.known)
         names = {key: standing.name for key, standing in asked.known.items()}
         known = KnownInstitutions({key: names.get(key) for key in keys})
@@ -84,10 +96,52 @@ async def service_findings(
         for finding in _standings(asked, ours):
             yield finding
         places = asyncio.Semaphore(AT_ONCE)
-        for finding in await asyncio.gather(*(_queue(service, settings, key, places) for key in ours)):
+        queues = (_queue(service, settings, key, places, may_ask) for key in ours)
+        for finding in await asyncio.gather(*queues):
             yield finding
     finally:
         await service.aclose()
+
+
+def _budget(redis: "Redis", settings: WorkerSettings) -> RequestBudget:
+    """Return the request budget that the workers keep to."""
+    try:
+        limits = dict(settings.rule_book().limits)
+    except RulesError:  # a finding of its own
+        limits = {}
+    keys = settings.store.keys
+    return RequestBudget(
+        Scripts(redis, keys=keys),
+        redis,
+        keys,
+        monotonic=time.monotonic,
+        rps=settings.service_rps,
+        limits=limits,
+        figures=None,
+    )
+
+
+async def _take_permit(budget: RequestBudget, key: str) -> bool:
+    """Wait for a permit for a request about an institution. A Redis that gives none is a finding of its own."""
+    with suppress(RedisError):
+        await budget.poll()
+        while wait_s := await budget.wait_s(Permit.LISTING, f"doctor:{key}", key):
+            await asyncio.sleep(wait_s)
+            await budget.poll()
+    return True
+
+
+async def _paced(redis: "Redis", settings: WorkerSettings, queues: int) -> list[Finding]:
+    """Say that the request limit makes the doctor wait, if there are more queues than it allows in a second."""
+    uses = await budget_use(redis, settings.store.keys)
+    per_s = next((use.limit_per_s for use in uses if not use.institution_key), settings.service_rps)
+    if per_s is None or queues <= per_s:
+        return []
+    detail = (
+        f"{quantity(queues, 'queue')} are asked within the limit of {per_s:.0f} requests/s, beside the workers: this takes "
+        f"{queues / per_s:.0f} s or more"
+    )
+    return [ok(Topic.BUDGET, detail, about="of the doctor")]
 
 
 async def clock_finding(redis: "Redis", config: ServiceConfig) -> Finding:
@@ -169,7 +223,8 @@ def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
         remedy = "none is needed: each institution is read by its key; the service operator may know why"
         found.append(warning(Topic.INSTITUTIONS, f"their list cannot be read: {asked.list_error}", remedy))
     if unasked := [key for key in keys if key not in asked.known and key not in asked.unreadable]:
-        detail = f"the state of {quantity(len(unasked), 'institution')} was not asked: the service does not answer"
+        why = "limits our requests (429)" if asked.left else "does not answer"
+        detail = f"the state of {quantity(len(unasked), 'institution')} was not asked: the service {why}"
         found.append(warning(Topic.INSTITUTIONS, detail, "ask the service operator; workers ask for each of them"))
     for key in keys:
         standing = asked.known.get(key)
@@ -193,10 +248,13 @@ def _describe(error: ResellerError) -> str:
     return f"{error}; the service says: {safe(error.full)}" if error.full else str(error)
 
 
-async def _queue(service: Reseller, settings: WorkerSettings, key: str, places: asyncio.Semaphore) -> Finding:
+async def _queue(
+    service: Reseller, settings: WorkerSettings, key: str, places: asyncio.Semaphore, may_ask: MayAsk
+) -> Finding:
     requested_by = settings.service.requested_by.for_institution(key)
     try:
         async with places:
+            await may_ask(key)
             entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
     except ResellerError as error:
         match error:

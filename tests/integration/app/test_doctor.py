@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 from shutil import rmtree
+from threading import Barrier, Lock
 from typing import Any
 
 import httpx
@@ -36,9 +37,10 @@ from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.http_servers import serving
 from tests.integration.service.raw_service import always, config_of, raw_service, reply
 from tests.integration.service.test_aiohttp_transport_tls import ANSWER, AUTHORITY, server_tls
-from tests.sandbox_fixtures import ServedSandbox
+from tests.sandbox_fixtures import TLS, ServedSandbox
 from tests.tunnel import tunnel
 from tests.waiting import until
+from workers.standings import AT_ONCE
 
 
 def environment(redis_url: str, sandbox: ServedSandbox) -> dict[str, str]:
@@ -544,27 +546,76 @@ def many(sandbox: ServedSandbox, count: int) -> None:
         sandbox.control("PUT", f"/institutions/cu-{number}", {"name": f"Number {number}"})
 
 
+@pytest.mark.parametrize(("status", "why"), [(503, "does not answer"), (429, "limits our requests (429)")])
 async def test_institutions_that_were_not_asked_for_are_not_blamed(
-    redis_url: str, sandbox_server: ServedSandbox
+    redis_url: str, sandbox_server: ServedSandbox, status: int, why: str
 ) -> None:
     """If the service says nothing of the first, the others are not asked for: one line says so, and accuses none."""
     many(sandbox_server, 40)
-    for target in ("institutions", "institution"):
-        sandbox_server.fault(target, "answer", status=503)
+    sandbox_server.fault("institutions", "answer", status=503)
+    sandbox_server.fault("institution", "answer", status=status)
     [unasked, *_] = found = [
         finding
         async for finding in examine(environment(redis_url, sandbox_server), only="worker")
         if finding.topic is Topic.INSTITUTIONS and "list cannot" not in finding.detail
     ]
-    assert unasked.detail == "the state of 37 institutions was not asked: the service does not answer"
+    assert unasked.detail == f"the state of 37 institutions was not asked: the service {why}"
     assert {finding.about for finding in found[1:]} == {"cu-1", "cu-10", "cu-11"}
 
 
-async def test_slow_queues_do_not_add_up(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """Forty that take half a second each take less than the twenty of one after the other."""
+class Between:
+    """Stands between doctor and service: it counts listings, and lets only so many through together."""
+
+    def __init__(self, sandbox: ServedSandbox, *, together: int = 1) -> None:
+        self._url = httpx.URL(sandbox.url)
+        self._round = Barrier(together)
+        self._lock = Lock()
+        self._open = self.most_open = 0
+        self.asked_at_s: list[float] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on, a listing with others."""
+        if not request.url.path.endswith("/queue"):
+            return self._pass_on(request)
+        with self._lock:
+            self.asked_at_s.append(time.monotonic())
+            self._open += 1
+            self.most_open = max(self.most_open, self._open)
+        try:
+            self._round.wait(10)
+            return self._pass_on(request)
+        finally:
+            with self._lock:
+                self._open -= 1
+
+    def _pass_on(self, request: httpx.Request) -> httpx.Response:
+        url = self._url.copy_with(raw_path=request.url.raw_path)
+        return httpx.request(request.method, url, headers=request.headers, content=request.content, verify=TLS)
+
+
+async def test_queues_are_asked_for_some_at_once(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """Slow queues do not add up: eight are asked for together, and no more. Here none is answered before."""
     many(sandbox_server, 40)
-    sandbox_server.fault("queue", latency_s=0.5)
+    between = Between(sandbox_server, together=AT_ONCE)
+    with serving(between) as port:
+        environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_SERVICE_URL": f"http://127.0.0.1:{port}"}
+        found = await findings(environ, "worker")
+    queues = [finding for finding in found.values() if finding.topic is Topic.QUEUE]
+    assert [finding.severity for finding in queues] == 40 * [Severity.OK]
+    assert between.most_open == AT_ONCE
+    assert "request budget of the doctor" not in found
+
+
+async def test_doctor_keeps_to_the_request_limit(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """It takes a permit for each queue, as workers do, and says that this takes a while."""
+    many(sandbox_server, 16)
+    between = Between(sandbox_server)
     began_s = time.monotonic()
-    found = await findings(environment(redis_url, sandbox_server), "worker")
-    assert sum(finding.topic is Topic.QUEUE for finding in found.values()) == 40
-    assert time.monotonic() - began_s < 10
+    with serving(between) as port:
+        environ = environment(redis_url, sandbox_server)
+        environ |= {"CALLKEEPER_SERVICE_URL": f"http://127.0.0.1:{port}", "CALLKEEPER_SERVICE_RPS": "5"}
+        found = await findings(environ, "worker")
+    assert len(between.asked_at_s) == 16
+    assert between.asked_at_s[-1] - began_s > 3, "seventeen requests at five a second, with the list of institutions"
+    said = found["request budget of the doctor"].detail
+    assert said == "16 queues are asked within the limit of 5 requests/s, beside the workers: this takes 3 s or more"
