@@ -234,7 +234,7 @@ class Shift:
             self.beat()
             self._keep_institutions_fresh()
             await self.institutions.enlist()
-            room = min(CLAIM_AT_ONCE, IN_FLIGHT - len(self._tasks))
+            room = min(CLAIM_AT_ONCE, (self._free + 1) // 2)  # how many each may hold depends on what is left
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
             for item in claimed:
@@ -255,12 +255,21 @@ class Shift:
         if is_due:
             self._refreshing = asyncio.ensure_future(self.institutions.refresh())
 
+    @property
+    def _free(self) -> int:
+        return IN_FLIGHT - len(self._tasks)
+
+    @property
+    def _most_of_one(self) -> int:
+        """Return how many calls of one institution may be in flight: no more than are free, so that some always are."""
+        return min(MOST_OF_ONE, max(1, self._free))
+
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
         holds = self._holds if len(self.institutions.keys) > 1 else None
         store = self.tools.store
         known = store.pauses
-        claimed = await store.claim(room, shift_starts=shift_starts, holds=holds)
+        claimed = await store.claim(room, shift_starts=shift_starts, holds=holds, most_of_one=self._most_of_one)
         self.wakeups.claimed(found=bool(claimed))
         self.summary.pauses = store.pauses
         log_pauses(known, store.pauses, self.log)
@@ -295,7 +304,7 @@ class Shift:
 
     def _forget(self, owner: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        if self._holds[owner] == MOST_OF_ONE:
+        if owner and self._holds[owner] >= self._most_of_one:
             self.wakeups.wake()  # more of its calls may be due
         self._holds[owner] -= 1
         if not self._holds[owner]:

@@ -51,6 +51,28 @@ def test_slow_institution_with_many_calls_takes_no_slot_of_another() -> None:
     virtually(law())
 
 
+def test_several_slow_institutions_leave_slots_for_the_others() -> None:
+    """Six institutions with more calls than a worker handles, which wait 5.5 s each, delay no call of another."""
+    slow = [f"cu-{n}" for n in range(2, 8)]
+
+    async def law() -> None:
+        async with working(institutions=12) as works:
+            await asyncio.sleep(10)
+            works.between.slow |= dict.fromkeys(slow, 5.5)
+            for key in slow:
+                for _ in range(IN_FLIGHT // 4):
+                    await works.call(key, pushed=False)
+            calls = []
+            for n in range(80):
+                calls.append(await works.call(f"cu-{8 + n % 5}"))
+                await asyncio.sleep(0.5)
+            assert max(works.assigned_s(call) or 99.0 for call in calls) <= 1
+            most = [works.most_in_flight[key] for key in slow]
+            assert sum(most) > IN_FLIGHT // 2, "what is not kept free is used"
+
+    virtually(law())
+
+
 def test_only_institution_may_use_every_slot() -> None:
     """With one institution, no slots are kept free for others."""
 
