@@ -173,11 +173,10 @@ def _lines(row: SurveyRow) -> list[str]:
 
 
 def _times(sight: Sight) -> str:
-    at = f" at {safe(', '.join(sorted(sight.at)))}" if sight.at else ""
     shape = f": {safe(sight.shape)}" if sight.shape else ""
     lasted = sight.last_at - sight.first_at > timedelta(seconds=1)
     last = f", last {sight.last_at:%Y-%m-%d %H:%M:%S}" if lasted else ""
-    return f"{sight.times}{at}, first {sight.first_at:%Y-%m-%d %H:%M:%S}{last} UTC{shape}"
+    return f"{sight.times}{safe(sight.where())}, first {sight.first_at:%Y-%m-%d %H:%M:%S}{last} UTC{shape}"
 
 
 def _as_json(row: SurveyRow) -> dict[str, object]:

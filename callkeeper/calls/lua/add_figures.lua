@@ -13,9 +13,9 @@
 -- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
 -- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
 -- '*' is an answer that was seen, `assumption|answer|institution`, with the value `n|shape`. `survey` keeps of each answer
--- how often it was seen, when first and last, and since when at each of at most MOST_PLACES institutions.
+-- how often it was seen, when first and last, and since when at each of at most MOST_PLACES institutions, a number that is
+-- put in front.
 -- Returns 1, or 0 for a repetition.
-local MOST_PLACES = 8
 local now = now_ms()
 local function see(what, value)
     local assumption, answer, institution = string.match(what, '^([^|]*)|([^|]*)|(.*)$')

@@ -28,6 +28,7 @@ from callkeeper.calls.metrics.hourly import DAY_BYTES, EVERYWHERE, HOURS_KEPT_S,
 from callkeeper.calls.metrics.process_activity import Doing, encode_doing
 from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.script import Arg, Script
+from callkeeper.calls.survey import MOST_PLACES
 
 MINUTES_KEPT_S: Final = 3900
 """The last hour and the current minute, in seconds."""
@@ -105,7 +106,7 @@ class FigureWriter:
         self._memory = memory or memory_of
         self._monotonic, self._began_at = monotonic, monotonic()
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
-        self._script = Script(keys, "add_figures")
+        self._script = Script(keys, "add_figures", constants={"MOST_PLACES": MOST_PLACES})
 
     def write(self, redis: "Redis", *, is_last: bool = False) -> None:
         """Write what was counted since the last time. ``is_last`` also says that this process ends on purpose.

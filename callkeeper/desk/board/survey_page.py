@@ -46,10 +46,8 @@ class _Seen:
     person: Person
 
     def words(self, sight: Sight) -> str:
-        at = [key for key in sorted(sight.at) if self.person.may_see(key)]
-        where = f" at {', '.join(at)}" if at else ""
         shape = f": {sight.shape}" if sight.shape else ""
-        return f"{sight.times}{where}{shape}"
+        return f"{sight.times}{sight.where(self.person.may_see)}{shape}"
 
     def lines(self, row: SurveyRow) -> Sequence[str]:
         """Return what was seen otherwise, the contradictions first."""

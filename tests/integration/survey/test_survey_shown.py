@@ -150,7 +150,10 @@ USUAL = ("token-life", "usual", "", "+30 minutes from now")
 
 
 async def test_counts_first_and_last_time_shape_and_places_are_kept(redis: Redis) -> None:
-    """Two processes add up; the last shape stays; no more than eight institutions are kept; nothing shows as a process."""
+    """Two processes add up; the last shape stays; no more than eight institutions are kept; nothing shows as a process.
+
+    Where eight are named, there may be others.
+    """
     await seen(redis, USUAL, USUAL)
     await seen(
         redis, ("token-life", "usual", KEY, ""), *(("phone-digits", "numbers-e164", f"cu-{n}", "x") for n in range(12))
@@ -161,6 +164,8 @@ async def test_counts_first_and_last_time_shape_and_places_are_kept(redis: Redis
     assert (usual.n, usual.shape, usual.at) == (3, "+30 minutes from now", {})
     assert usual.first <= usual.last
     assert (others.n, len(others.at)) == (12, 8)
+    assert others.where() == f" at {', '.join(f'cu-{n}' for n in range(8))}, and perhaps at others"
+    assert others.where(lambda key: key == "cu-11") == ", and perhaps at others"
     assert await redis.zcard(Keys().processes) == await redis.zcard(Keys().running) == 0
     assert await redis.ttl(Keys().survey) > 86400
 
