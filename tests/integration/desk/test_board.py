@@ -95,7 +95,7 @@ async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
     page = await rig.page(said.headers["location"].removeprefix("/board"))
     assert "Done." in page
     assert "(token board)" in page
-    assert "ann (token board) says" in page
+    assert "&#39;ann&#39; (token board) says" in page
 
 
 async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
