@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import islice
@@ -124,6 +124,42 @@ def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path, process
         finally:
             run.kill()
     assert (run.returncode, words in told) == (1, True), told
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("started", ["sandbox.log", "worker-1.log"])
+def test_run_that_is_stopped_while_it_starts_says_so_and_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, started: str
+) -> None:
+    """It starts nothing more, ends what has started, in order, and is no failure."""
+    marker = f"MARKER={tmp_path}"
+    with subprocess.Popen(  # noqa: S603  (a command of ours)
+        [sys.executable, "-m", "callkeeper", "run", "--data", str(tmp_path), "--workers", "1"],
+        env={**os.environ, "MARKER": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as run:
+        try:
+            until((tmp_path / "logs" / started).exists, 30, started)
+            run.send_signal(number)
+            told, _ = run.communicate(timeout=30)
+        finally:
+            run.kill()
+    assert (run.returncode, told.splitlines()[1:]) == (
+        0,
+        ["Stopping.", "All processes stopped. They had not all started, so there is nothing to audit."],
+    )
+    assert having(marker) == []
+
+
+def having(variable: str) -> list[str]:
+    """Return the commands of processes that have inherited a variable."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text())
+    return found
 
 
 def test_new_demonstration_counts_no_check_that_was_not_made(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from callkeeper.service.network_failure import network_failure
 from callkeeper_sandbox.demo.comparison import SETTLES_WITHIN_S, Audit, Comparison, Fate, Picture
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from callkeeper_sandbox.demo.embedded_redis import DataInUse, EmbeddedRedisFailed
-from callkeeper_sandbox.demo.fleet import FleetFailed
+from callkeeper_sandbox.demo.fleet import Fleet, FleetFailed
 from callkeeper_sandbox.demo.given_settings import GivenSettings, SettingsRefused
 
 _REASONS = {
@@ -146,6 +146,10 @@ def summary_lines(audit: Audit) -> list[str]:
 _POLL_EVERY_S = 0.5
 
 
+class _Stopped(Exception):
+    """The run was asked to stop while its processes started."""
+
+
 @click.command()
 @click.option(
     "--data",
@@ -207,15 +211,26 @@ def run(
     console = terminal_console()
     console.print("starting Redis, the sandbox, web and workers ...")
     ended: list[str] = []
+
+    def leave_if_asked() -> None:
+        if stop.is_set():
+            console.print("Stopping.")
+            raise _Stopped
+
+    fleet = Fleet(data / "logs", leave_if_asked)
     try:
-        with demonstration(data, workers=workers, seed=seed, archive=True, like=like, given=given) as demo:
+        with demonstration(data, workers=workers, seed=seed, archive=True, like=like, given=given, fleet=fleet) as demo:
             try:
                 with Comparison(demo.redis_url, demo.service_url) as comparison:
                     _show(console, demo, comparison, stop, seconds)
+                    console.print("Stopping.")
                     audit = comparison.audit()
             finally:
                 ended = demo.ended()
             took_s = demo.fleet.stop()
+    except _Stopped:
+        console.print("All processes stopped. They had not all started, so there is nothing to audit.", soft_wrap=True)
+        return
     except DataInUse as error:
         raise Failed(
             f"{error}. Is another `make run` running? Stop it first, or use another folder:"

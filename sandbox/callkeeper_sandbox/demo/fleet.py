@@ -49,6 +49,10 @@ class RunningProcess(Protocol):
         """
 
 
+def _wait_on() -> None:
+    """Let a wait go on."""
+
+
 @dataclass(slots=True)
 class ManagedProcess:
     """One running process and its log."""
@@ -57,6 +61,7 @@ class ManagedProcess:
     process: RunningProcess
     log: Path
     guard: Guard | None = None
+    while_waiting: Callable[[], None] = _wait_on
 
     @property
     def is_running(self) -> bool:
@@ -79,6 +84,7 @@ class ManagedProcess:
             if has_ended:
                 why = "did not start"
                 break
+            self.while_waiting()
             time.sleep(0.02)
         raise FleetFailed(f"{self.name} {why}: see {self.log}\n{self.tail()}")
 
@@ -111,9 +117,13 @@ class ManagedProcess:
 
 @dataclass(slots=True)
 class Fleet:
-    """Processes that are started one after the other and ended together, the last first."""
+    """Processes that are started one after the other and ended together, the last first.
+
+    ``while_waiting`` is called again and again while one of them starts. It ends the wait if it raises an exception.
+    """
 
     log_dir: Path
+    while_waiting: Callable[[], None] = _wait_on
     members: list[ManagedProcess] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -145,7 +155,7 @@ class Fleet:
                 env={**plain_environment(), **(environ or {})},
                 start_new_session=True,
             )
-        member = ManagedProcess(name, process, log, Guard(process.pid))
+        member = ManagedProcess(name, process, log, Guard(process.pid), self.while_waiting)
         self.members.append(member)
         return member
 
