@@ -96,7 +96,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
     "--settled",
     type=WholeNumber(1, _MOST),
     default=None,
-    help="List the last N settled calls that match, instead of live ones.",
+    help="List the last N settled calls that match, instead of live ones; of others, count what needs a person.",
 )
 def list_calls(
     words: tuple[str, ...], settled: int | None, *, as_json: bool, as_csv: bool, **filters: str | None
@@ -119,21 +119,24 @@ def list_calls(
         calls = sorted(calls, key=lambda call: call.life.began_at or datetime.max.replace(tzinfo=UTC))
     _print(calls, book, as_json=as_json, as_csv=as_csv)
     if not (as_json or as_csv):
+        listed = {CallId(call.institution_key, call.voice_id).member for call in calls}
+        asked_for = {member for member in attention if member in listed or _is_asked_for(member, query)}
+        told = asked_for if settled is None else asked_for & listed
         console = terminal_console(width_if_piped=_PIPED_WIDTH)
         for member, why in attention.items():
-            if _is_asked_for(member, query, calls):
+            if member in told:
                 console.print(f"needs a person: {_plain(member)}: {why}", style="bold red")
+        if others := len(asked_for - told):
+            also = f" --institution {query.institution_key}" if query.institution_key else ""
+            console.print(f"needs a person: {quantity(others, 'other')}; `callkeeper calls list{also}` shows which")
     if found.is_partial:
         say("not all calls were searched: there are too many", err=True)
 
 
-def _is_asked_for(member: str, query: CallQuery, calls: Sequence[Call]) -> bool:
-    """Tell whether to show what needs a person about a member: a listed call; without words and filters anything.
-
-    With an institution alone as the filter: anything of that institution.
-    """
+def _is_asked_for(member: str, query: CallQuery) -> bool:
+    """Tell whether what needs a person about a member is asked for: anything, or anything of an institution alone."""
     if not replace(query, institution_key=None).is_empty:
-        return member in {CallId(call.institution_key, call.voice_id).member for call in calls}
+        return False
     owner = parse_member(member)
     return query.institution_key in {None, owner.institution_key if isinstance(owner, CallId) else owner}
 

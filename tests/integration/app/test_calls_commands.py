@@ -111,6 +111,24 @@ async def test_list_shows_what_needs_a_person_of_the_calls_asked_for(rig: Rig, r
     assert await troubles("--state", "rejected") == 0
 
 
+async def test_list_of_settled_calls_counts_what_else_needs_a_person(rig: Rig, redis_url: str) -> None:
+    """The calls asked for are not buried under the troubles of all others; the line names what lists those."""
+    call = await rig.begin_call(Happening(Kind.END, 5), run_s=60, is_pushed=False)
+    for member in (CallId(KEY, call.voice_id).member, CallId(KEY, "v").member, *(f"c:cu-2:v-{n}" for n in range(94))):
+        await rig.redis.hset(Keys().attention, member, "a trouble")
+
+    async def told(*filters: str) -> list[str]:
+        return (await callkeeper(redis_url, "calls", "list", "--settled", "2", *filters)).output.splitlines()[2:]
+
+    own = f"needs a person: {KEY} {call.voice_id}: a trouble"
+    assert await told() == [own, "needs a person: 95 others; `callkeeper calls list` shows which"]
+    assert await told("--institution", KEY) == [
+        own,
+        f"needs a person: 1 other; `callkeeper calls list --institution {KEY}` shows which",
+    ]
+    assert await told(call.voice_id) == [own]
+
+
 async def test_list_is_oldest_first(rig: Rig, redis_url: str) -> None:
     """As its help says: by when calls began, not by when they became known."""
     for _ in range(3):
