@@ -81,9 +81,10 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     """End as by the signal, before the server or worker runs and takes signals itself.
 
-    For the first process of a container the kernel does nothing at a signal that the process does not take.
+    For the first process of a container the kernel does nothing at a signal that the process does not take. Python may
+    call this within a weak reference's callback, which ignores exceptions: so this raises none.
     """
-    sys.exit(128 + number)
+    os._exit(128 + number)
 
 
 def report_unstarted(store: StoreSettings, kind: Kind) -> None:
