@@ -84,6 +84,29 @@ def test_command_refuses_a_broken_state_file(tmp_path: Path) -> None:
     assert "state.json cannot be read" in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--push-url", "foo"),
+            "--push-url: must be an http or https address with a host, such as http://127.0.0.1:8000/",
+        ),
+        (("--push-url", "http://[x/push"), "--push-url: must be an http or https address"),
+        (
+            ("--push-url", "http://h/push", "--push-headers", "X-Key: a; foo"),
+            "--push-headers: must be `Header: value; Header2: value2`",
+        ),
+        (("--push-headers", "X-Key: a"), "--push-headers: needs --push-url"),
+        (("--state-file", "/missing/x"), "--state-file: /missing is no folder that can be written; create it, or"),
+    ],
+)
+def test_command_refuses_options_that_it_cannot_use(options: tuple[str, ...], said: str) -> None:
+    """Nothing is started, no folder is made, and the error names the option and what belongs there."""
+    result = CliRunner().invoke(main, ["sandbox", "--variant", "no-such-variant", *options])
+    assert (result.exit_code, f"Invalid value for {said}" in result.output) == (2, True), result.output
+    assert not Path("/missing").exists()
+
+
 def test_command_names_the_port_that_is_in_use() -> None:
     """The README's three terminals need three free ports: the error says which one is not."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,6 +1,8 @@
 """``callkeeper sandbox``: a stand-in for the service, for experiments."""
 
+import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -106,6 +108,7 @@ def sandbox(
     from callkeeper_sandbox.service.storage import StateFileError  # noqa: PLC0415
     from callkeeper_sandbox.service.variants import VariantError  # noqa: PLC0415
 
+    _refuse_unusable(push_url, push_headers, state_file)
     own = Credentials()
     try:
         chosen = with_own(load_likeness(like), variants) if like is not None else variants or None
@@ -131,3 +134,28 @@ def sandbox(
     with sock:
         say(f"sandbox listening on {address(sock)}")
         run(built, sock, state_file)
+
+
+def _refuse_unusable(push_url: str, push_headers: str, state_file: Path | None) -> None:
+    """Refuse options with which pushes or the state would be lost, before anything is started."""
+    if push_url and not _is_address(push_url):
+        raise click.BadParameter(
+            "must be an http or https address with a host, such as http://127.0.0.1:8000/push", param_hint="--push-url"
+        )
+    if not all(":" in header for header in push_headers.split(";") if header.strip()):
+        raise click.BadParameter("must be `Header: value; Header2: value2`", param_hint="--push-headers")
+    if push_headers and not push_url:
+        raise click.BadParameter("needs --push-url, the address of the pushes", param_hint="--push-headers")
+    if state_file is not None and not os.access(state_file.parent, os.W_OK | os.X_OK):
+        raise click.BadParameter(
+            f"{state_file.parent} is no folder that can be written; create it, or give another path",
+            param_hint="--state-file",
+        )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -72,7 +72,6 @@ def restore(
 def save(path: Path, written: bytes) -> None:
     """Replace the state file."""
     partial = path.with_name(f"{path.name}.partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial.write_bytes(written)
     partial.replace(path)
 
