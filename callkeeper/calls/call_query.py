@@ -242,7 +242,10 @@ def parse_query(text: str, *, country: str, zone: tzinfo | None) -> CallQuery:
 
 
 class FilterWrong(ValueError):
-    """A filter has a value that it cannot have. ``name`` is the filter, the message says what it may be."""
+    """A filter or a typed term has a value that it cannot have.
+
+    ``name`` is the filter, or ``q`` for what was typed. The message says what it may be.
+    """
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(problem)
@@ -257,12 +260,14 @@ def filtered(
     ``state_named`` returns the state of a typed word, or raises FilterWrong. Spans such as ``24h`` count back from ``now``.
 
     Raises:
-        FilterWrong: A value is none of those that its filter can have.
+        FilterWrong: A value is none of those that its filter or its term can have.
     """
     given = {name: text for name in FILTERS if (text := filters.get(name, "").strip())}
-    _check_choice(given, "outcome", list(Reason))
+    if given.get("outcome") not in {None, *Reason}:
+        raise FilterWrong("outcome", f"must be one of {', '.join(Reason)}")
     for kind, value in query.terms:
-        _check_choice({kind: value}, "outcome", [*Reason, *Phase])
+        if kind == "outcome" and value not in {*Reason, *Phase}:
+            raise FilterWrong("q", f"outcome:{value}: an outcome must be one of {', '.join([*Reason, *Phase])}")
     terms = tuple((kind, given[kind]) for kind in ("outcome", "rule", "operator") if kind in given)
     return replace(
         query,
@@ -273,11 +278,6 @@ def filtered(
         state=state_named(given["state"]) if "state" in given else query.state,
         policy=given.get("policy") or query.policy,
     )
-
-
-def _check_choice(given: Mapping[str, str], name: str, choices: Collection[str]) -> None:
-    if given.get(name) not in {None, *choices}:
-        raise FilterWrong(name, f"must be one of {', '.join(choices)}")
 
 
 _SPAN: Final = re.compile(r"(\d{1,5})([mhd])")

@@ -182,6 +182,8 @@ def _query(typed: str, filters: Mapping[str, str | None]) -> CallQuery:
     try:
         return filtered(query, given, state_named=state_named, now=datetime.now(UTC))
     except FilterWrong as wrong:
+        if wrong.name == "q":
+            raise Misused(wrong) from wrong
         raise click.BadParameter(str(wrong), param_hint=f"--{wrong.name}") from wrong
 
 

@@ -94,6 +94,11 @@ async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, comm
     assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True)
     for wrong in (("--since", "yesterday"), ("--state", "blue"), ("outcome:enroled",)):
         assert (await callkeeper(redis_url, "calls", command, *wrong)).exit_code == 2
+    term = (await callkeeper(redis_url, "calls", command, "outcome:foo")).output
+    assert ("Error: outcome:foo: an outcome must be one of authenticated, " in term, "--outcome" in term) == (
+        True,
+        False,
+    )
     assert "'left-alone'" in (await callkeeper(redis_url, "calls", command, "--state", "blue")).output
 
 

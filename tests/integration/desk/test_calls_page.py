@@ -180,6 +180,8 @@ async def test_desk_names_a_wrong_filter(rig: BoardRig) -> None:
     """The same in the API; and a viewer's token does not filter by an operator."""
     refused = await rig.http.get("/calls", params={"state": "blue"})
     assert (refused.status_code, refused.json()["detail"].partition(":")[0]) == (400, "state")
+    refused = await rig.http.get("/calls", params={"q": "outcome:foo"})
+    assert refused.json()["detail"].startswith("q: outcome:foo: an outcome must be one of authenticated, ")
 
 
 async def test_pages_are_the_whole_list(rig: BoardRig) -> None:
