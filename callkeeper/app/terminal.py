@@ -166,6 +166,12 @@ class Misused(click.UsageError):
         super().__init__("\n".join(map(safe, lines)))
 
 
+def refuse_two_formats(*, as_json: bool, as_csv: bool) -> None:
+    """Refuse a command line that asks for two formats of one output."""
+    if as_json and as_csv:
+        raise Misused("--json and --csv exclude each other")
+
+
 class CommandGroup(click.Group):
     """A group of commands. Its help has the whole first sentence of each; click would cut it off at one line."""
 

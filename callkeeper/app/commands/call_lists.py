@@ -20,6 +20,7 @@ from callkeeper.app.terminal import (
     Misused,
     WholeNumber,
     choice_option,
+    refuse_two_formats,
     safe,
     say,
     say_json,
@@ -102,6 +103,7 @@ def list_calls(
     words: tuple[str, ...], settled: int | None, *, as_json: bool, as_csv: bool, **filters: str | None
 ) -> None:
     """List the live calls, oldest first, and those that need a person. WORDS filter the calls as in `find`."""
+    refuse_two_formats(as_json=as_json, as_csv=as_csv)
     query = _query(" ".join(words), filters)
     book = _book()
 
@@ -151,6 +153,7 @@ def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str 
     digest:DIGEST. Without WORDS and filters they are read from standard input, so that the list of processes does not
     show them. Exits with 1 if no call matches.
     """
+    refuse_two_formats(as_json=as_json, as_csv=as_csv)
     typed = " ".join(words)
     if not (words or any(filters.values())):
         typed = sys.stdin.readline().strip()

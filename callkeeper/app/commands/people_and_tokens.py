@@ -15,7 +15,16 @@ from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.credentials import NAME_RULE, TOKEN_NAME, desk_tokens, refuse_weak_password
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
-from callkeeper.app.terminal import CommandGroup, Misused, WholeNumber, choice_option, say, say_json, say_table
+from callkeeper.app.terminal import (
+    CommandGroup,
+    Misused,
+    WholeNumber,
+    choice_option,
+    refuse_two_formats,
+    say,
+    say_json,
+    say_table,
+)
 from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
@@ -242,6 +251,7 @@ def revoke(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, **named: Any) -> None:
     """Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes."""
+    refuse_two_formats(as_json=as_json, as_csv=as_csv)
     wanted = AuditFilter(since=datetime.now(UTC) - since if since is not None else None, **named)
 
     async def read(redis: "Redis", keys: Keys) -> list[Audited]:

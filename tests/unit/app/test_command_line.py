@@ -28,6 +28,16 @@ def test_path_options_are_absolute() -> None:
     assert [name for name, type_ in found.items() if not type_.resolve_path] == []
 
 
+def test_two_formats_of_one_output_are_refused() -> None:
+    """Whoever asks for both would get one of them without a word."""
+    offered = {name for name, _ in _options(main)}
+    both = {command for name in offered if (command := name.removesuffix(" --csv")) + " --json" in offered}
+    assert both - offered >= {"audit", "calls find", "calls list"}
+    for command in both - offered:
+        refused = CliRunner(env={"REDIS_URL": ""}).invoke(main, [*command.split(), "--json", "--csv"])
+        assert (refused.exit_code, "--json and --csv exclude each other" in refused.output) == (2, True), command
+
+
 def test_help_lists_many_choices_below_what_the_option_is_for() -> None:
     """A word of three hundred characters cannot be read. No word is cut at its hyphen, so that it can be copied."""
     found = dict(_options(main))
