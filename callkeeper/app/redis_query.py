@@ -18,7 +18,7 @@ from callkeeper.app.connections import blocking_redis, worker_redis
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.settings import StoreSettings
-from callkeeper.app.terminal import Failed, Misused, say
+from callkeeper.app.terminal import Failed, say
 from callkeeper.calls.call_query import parse_span
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
@@ -123,7 +123,7 @@ def refuse_unknown_institutions(institutions: Iterable[str]) -> None:
     """Refuse institutions that do not exist.
 
     Raises:
-        Misused: There is no institution with such a key.
+        Failed: There is no institution with such a key.
     """
     wanted = list(institutions)
     if not wanted:
@@ -131,7 +131,7 @@ def refuse_unknown_institutions(institutions: Iterable[str]) -> None:
     known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
     problems = [problem for key in wanted if (problem := known.problem(key))]
     if problems:
-        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
+        raise Failed(*problems, "--force takes a key that callkeeper cannot know yet.")
 
 
 class Span(click.ParamType[timedelta]):

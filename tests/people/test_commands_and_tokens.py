@@ -65,7 +65,7 @@ async def test_users_are_added_changed_and_removed(redis: Redis, redis_url: str)
     assert await accounts.authenticate("ann", other) is not None
     assert "lead-1" in (await callkeeper(redis_url, "users", "list")).output
     assert (await callkeeper(redis_url, "users", "remove", "ann")).exit_code == 0
-    assert (await callkeeper(redis_url, "users", "remove", "ann")).exit_code == 2
+    assert (await callkeeper(redis_url, "users", "remove", "ann")).exit_code == 1
     log = (await callkeeper(redis_url, "audit", "--event", "user_changed", "--json")).output.splitlines()
     told = [json.loads(line)["entry"]["detail"] for line in log]
     assert told == [
@@ -93,7 +93,7 @@ async def test_users_add_refuses_what_cannot_be(
 ) -> None:
     """Weak passwords and invalid names, roles and institutions are refused; no password is printed."""
     told = await callkeeper(redis_url, "users", "add", *arguments, typed=f"{typed}\n")
-    assert (told.exit_code, said in told.output) == (2, True), told.output
+    assert (told.exit_code, said in told.output) == (1 if "cu-x" in arguments else 2, True), told.output
     assert not typed or typed not in told.output
     assert await Accounts(redis, keys=Keys()).known() == []
 
@@ -138,7 +138,7 @@ async def test_change_during_users_add_stands(change: str, redis: Redis, redis_u
         told = await callkeeper(address, "users", "add", "ann", "--role", "supervisor")
     account = await accounts.find("ann")
     assert (account and account.password) == (None if change == "removed" else "the hash of another password")
-    assert (told.exit_code, "meanwhile" in told.output) == (2, True), told.output
+    assert (told.exit_code, "meanwhile" in told.output) == (1, True), told.output
 
 
 # Tokens
@@ -156,10 +156,10 @@ async def test_token_works_until_it_is_revoked(site: Site, redis_url: str) -> No
     assert value not in listed
     [(_, used_at)] = await DeskTokens((), site.redis, keys=Keys()).known()
     assert used_at is not None
-    assert (await callkeeper(redis_url, "tokens", "issue", "desktop")).exit_code == 2
+    assert (await callkeeper(redis_url, "tokens", "issue", "desktop")).exit_code == 1
     assert (await callkeeper(redis_url, "tokens", "revoke", "desktop")).exit_code == 0
     assert (await software.get("/desk/calls")).status_code == 401
-    assert (await callkeeper(redis_url, "tokens", "revoke", "desktop")).exit_code == 2
+    assert (await callkeeper(redis_url, "tokens", "revoke", "desktop")).exit_code == 1
 
 
 async def test_token_that_has_expired_opens_nothing(site: Site, redis_url: str) -> None:

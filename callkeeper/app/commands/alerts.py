@@ -59,7 +59,7 @@ def acknowledge(
     """Say that you know of INCIDENT, so that no more messages are sent about it for a while.
 
     It is the kind in the metric callkeeper_incident, such as service_away. The incident stays on the board. The
-    acknowledgement ends at its time, when the incident is over, or with --end. Exits with 2 if there is no such incident.
+    acknowledgement ends at its time, when the incident is over, or with --end. Exits with 1 if there is no such incident.
     """
     operator, note = (" ".join(text.split())[:200] for text in (operator, note))
     if not operator:
@@ -74,12 +74,12 @@ def acknowledge(
         acknowledging, done = Acknowledging(redis, keys), None
         if lasts is None:
             if not await acknowledging.end(kind, institution):
-                raise Misused(f"nobody has acknowledged {name}{' of ' + institution if institution else ''}")
+                raise Failed(f"nobody has acknowledged {name}{' of ' + institution if institution else ''}")
         else:
             found = incidents_of(await SignalReader(redis, keys).read())
             if not any(each.kind is kind and institution in {"", each.institution_key} for each in found):
                 names = sorted({f"{each.kind} {each.institution_key}".strip() for each in found})
-                raise Misused(f"there is no such incident now; there are: {', '.join(names) or 'none'}")
+                raise Failed(f"there is no such incident now; there are: {', '.join(names) or 'none'}")
             done = await acknowledging.acknowledge(kind, institution, operator=operator, lasts=lasts, note=note)
         detail = f"{'end' if wants_end else 'acknowledge'} {name}"
         parts = {"operator": operator, "institution": institution, "detail": detail}

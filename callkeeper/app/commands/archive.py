@@ -48,20 +48,20 @@ def refuse_unknown_institution(database: Database, key: str) -> None:
     """Refuse an institution without a chain: its key is probably mistyped.
 
     Raises:
-        Misused: The archive has none.
+        Failed: The archive has none.
     """
     keys = Keeper(database, "").institutions()
     if key not in keys:
         near = nearest(key, keys)
         instead = f"; did you mean {near}?" if near is not None else ": its first settled call begins one"
-        raise Misused(f"the archive has no chain of an institution with the key {shown(key)}{instead}")
+        raise Failed(f"the archive has no chain of an institution with the key {shown(key)}{instead}")
 
 
 def refuse_new_institution(database: Database, key: str) -> None:
     """Refuse an institution that neither has a chain nor is known in Redis: a hold may come before its first call.
 
     Raises:
-        Misused: It is probably mistyped.
+        Failed: It is probably mistyped.
     """
     with suppress(Failed, SettingsWrong):
         if problem_of(key) is None:

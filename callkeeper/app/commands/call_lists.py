@@ -200,7 +200,7 @@ def _book() -> RuleBook:
 
 async def _check(queries: Queries, institution: str | None) -> None:
     if institution is not None and (problem := (await queries.institutions()).problem(institution)):
-        raise Misused(problem)
+        raise Failed(problem)
 
 
 def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool) -> None:

@@ -101,13 +101,13 @@ def reconcile(institution: str | None) -> None:
     """List the queue of one INSTITUTION now, or of all. A worker does it as a job, which the RQ dashboard shows.
 
     Workers list every queue every few seconds anyway. Use this after the service's operator has repaired something.
-    Exits with 2 if there is no such institution.
+    Exits with 1 if there is no such institution.
     """
     from callkeeper.calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
 
     known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
     if institution is not None and (problem := known.problem(institution)):
-        raise Misused(f"Nothing was enqueued: {problem}")
+        raise Failed(f"Nothing was enqueued: {problem}")
     wanted = sorted(known.names) if institution is None else [institution]
     if not wanted:
         raise click.ClickException("callkeeper knows no institution yet; start a worker first")
@@ -166,7 +166,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     if is_archive_set() or query_redis(_is_archived):
         raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
     if problem := problem_of(institution):
-        raise Misused(f"Nothing was erased: {problem}")
+        raise Failed(f"Nothing was erased: {problem}")
     record_command(AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution)
     say(erased_in_redis(whose))
 
@@ -303,7 +303,6 @@ async def find_call(queries: Lookup, voice_id: str, institution: str | None) -> 
 
     Raises:
         Failed: There is none, or several.
-        Misused: There is no such institution.
     """
     everywhere = await queries.find(voice_id) or await _beginning(queries, voice_id)
     found = [call_id for call_id in everywhere if institution in {None, call_id.institution_key}]
@@ -311,7 +310,7 @@ async def find_call(queries: Lookup, voice_id: str, institution: str | None) -> 
     if not found and institution is not None:
         problem = (await queries.institutions()).problem(institution)
         if problem is not None:
-            raise Misused(problem)
+            raise Failed(problem)
         elsewhere = f"; it is a call of {keys}" if keys else ""
         raise Failed(f"nothing is known of {voice_id} at {institution}{elsewhere}")
     if not found:

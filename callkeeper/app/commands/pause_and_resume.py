@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
-from callkeeper.app.terminal import Misused, WholeNumber, say, say_json
+from callkeeper.app.terminal import Failed, WholeNumber, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
 from callkeeper.calls.quantity import quantity
@@ -72,7 +72,7 @@ def pause(
     After this returns, no effect is sent. The pause lasts until `callkeeper resume`, also over restarts. Trails record
     what the rules ask for meanwhile as held. After the pause, these calls are decided again.
 
-    Exits with 2 and writes nothing if there is no such institution.
+    Exits with 1 and writes nothing if there is no such institution.
     """
     if wants_all and wants_effects:
         raise click.UsageError("--all and --effects exclude each other: --all stops enrolls and rejects too")
@@ -124,7 +124,7 @@ def resume(
     """Lift a pause: of one institution, or the one that was made for all.
 
     The calls that it held are decided again, with the facts of that moment. A pause for all and one of an institution
-    are lifted separately; `callkeeper pauses` shows them. Exits with 2 if there is no such pause.
+    are lifted separately; `callkeeper pauses` shows them. Exits with 1 if there is no such pause.
     """
     operator, because = _one_line(operator, "--operator"), _one_line(because, "--because")
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
@@ -134,7 +134,7 @@ def resume(
         pauses = await pausing.pauses()
         problems = [problem for each in places if (problem := why_not_resumed(each, pauses, known))]
         if problems:
-            raise Misused(*problems)
+            raise Failed(*problems)
         for each in places:
             found = pauses.by_institution[EVERYWHERE if each is None else each]
             if wants_effects and found.scope is PauseScope.ALL:
@@ -181,7 +181,7 @@ def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool
         if problem is not None:
             problems.append(problem)
     if problems:
-        raise Misused(*problems, _ADVICE)
+        raise Failed(*problems, _ADVICE)
 
 
 def _why_not_forced(key: str, known: KnownInstitutions, problem: str) -> str | None:

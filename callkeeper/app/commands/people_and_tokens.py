@@ -17,6 +17,7 @@ from callkeeper.app.extras import require
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
 from callkeeper.app.terminal import (
     CommandGroup,
+    Failed,
     Misused,
     WholeNumber,
     choice_option,
@@ -107,7 +108,7 @@ def add(name: str, operator: str | None, rights: Rights) -> None:
     )
     what = AuditEvent.USER_CHANGED, f"{'changed' if known else 'added'} {name}: {_words(rights)}"
     if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).exchange(known, account)):
-        raise Misused(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
+        raise Failed(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
     say(f"{name}: {_words(rights)}, acts as {account.operator}")
     if "CALLKEEPER_LOCAL_USERS" not in os.environ:
         say("passwords work only if the web process has CALLKEEPER_LOCAL_USERS=yes; it is not set here", err=True)
@@ -119,11 +120,11 @@ def passwd(name: str) -> None:
     """Give NAME a new password. Their sessions end."""
     account = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
     if account is None or account.password is None:
-        raise Misused(f"there is no user {name} who logs in by a password")
+        raise Failed(f"there is no user {name} who logs in by a password")
     hashed = _hash_of_new_password(name)
     what = AuditEvent.USER_CHANGED, f"new password of {name}"
     if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).change_password(account, hashed)):
-        raise Misused(f"{name} was changed or removed meanwhile, so the password was not changed")
+        raise Failed(f"{name} was changed or removed meanwhile, so the password was not changed")
     say(f"{name}: the new password is valid now")
 
 
@@ -136,7 +137,7 @@ def remove_user(name: str) -> None:
     """
     what = AuditEvent.USER_CHANGED, f"removed {name}"
     if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).remove(name)):
-        raise Misused(f"there is no user {name}")
+        raise Failed(f"there is no user {name}")
     say(f"{name}: removed, their sessions are over")
 
 
@@ -205,7 +206,7 @@ def issue(name: str, operators: tuple[str, ...], expires: timedelta | None, righ
     try:
         say(_change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).issue(issued)))
     except ValueError as problem:
-        raise Misused(problem) from None
+        raise Failed(problem) from None
 
 
 @tokens.command(name="list")
@@ -233,7 +234,7 @@ def revoke(name: str) -> None:
     """Revoke a token. Its open streams end within seconds."""
     what = AuditEvent.TOKEN_CHANGED, f"revoked {name}"
     if not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
-        raise Misused(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
+        raise Failed(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
     say(f"{name}: revoked")
 
 
@@ -268,7 +269,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
         if wanted.institution:
             known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
             if problem := known.problem(wanted.institution):
-                raise Misused(problem)
+                raise Failed(problem)
         say("no entries", err=True)
     if as_json:
         say_json(*found)

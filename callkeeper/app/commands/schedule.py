@@ -153,11 +153,11 @@ class _Observed:
         """Refuse an institution that is neither known nor in the calls.
 
         Raises:
-            Misused: There is no such institution.
+            Failed: There is no such institution.
         """
         found = replace(known, names={**dict.fromkeys(self._keys), **known.names})
         if self._institution is not None and found.names and (problem := found.problem(self._institution)):
-            raise Misused(problem)
+            raise Failed(problem)
 
 
 def fit_lines(fit: Fit, in_force: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from rich.text import Text
 from callkeeper.app.logs import quiet_log
 from callkeeper.app.redis_query import record_or_warn
 from callkeeper.app.settings import ServiceSettings
-from callkeeper.app.terminal import Misused, safe, say, say_json, shown, terminal_console
+from callkeeper.app.terminal import Failed, safe, say, say_json, shown, terminal_console
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -80,7 +80,7 @@ class Terminal(NamedTuple):
         """Send requests to the service.
 
         Raises:
-            Misused: The account does not manage the institution of the command; nothing else was sent.
+            Failed: The account does not manage the institution of the command; nothing else was sent.
             click.ClickException: The request failed; the message says why and what to do.
         """
         try:
@@ -152,7 +152,7 @@ class Terminal(NamedTuple):
             names.update({each.key: each.name for each in await service.institutions()})
         problem = KnownInstitutions(names).problem(self.institution) if names else None
         if problem is not None:
-            raise Misused(problem)
+            raise Failed(problem)
 
 
 def service_command(function: Callable[..., None]) -> Callable[..., None]:

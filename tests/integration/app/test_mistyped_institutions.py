@@ -36,13 +36,13 @@ async def test_calls_commands_refuse_an_unknown_institution(
     """Every command about one call says that the institution is wrong, rather than that the call is unknown."""
     name, *options = command
     result = await callkeeper(redis_url, "calls", name, voice_id, "--institution", "CU-1", *options)
-    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+    assert (result.exit_code, MEANT in result.stderr) == (1, True), result.output
 
 
 async def test_replay_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
     """`outcomes replay` refuses it with the same message."""
     result = await callkeeper(redis_url, "outcomes", "replay", voice_id, "--institution", "CU-1")
-    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+    assert (result.exit_code, MEANT in result.stderr) == (1, True), result.output
 
 
 async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: str, voice_id: str) -> None:
@@ -54,14 +54,14 @@ async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: s
 async def test_schedule_fit_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
     """A fit for an unknown institution is refused because of the key, not because of too few calls."""
     result = await callkeeper(redis_url, "schedule", "fit", "--institution", "CU-1")
-    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+    assert (result.exit_code, MEANT in result.stderr) == (1, True), result.output
 
 
 async def test_secret_token_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
     """No token is made for an unknown institution, except with --force. Without Redis it is made with a note."""
     asked = ("secret", "token", "ivr", "--institution", "CU-1")
     refused = await callkeeper(redis_url, *asked)
-    assert (refused.exit_code, refused.stdout, MEANT in refused.stderr) == (2, "", True)
+    assert (refused.exit_code, refused.stdout, MEANT in refused.stderr) == (1, "", True)
     forced = await callkeeper(redis_url, *asked, "--force")
     assert (forced.exit_code, "@CU-1" in forced.stdout) == (0, True)
     elsewhere = await callkeeper(None, *asked)

@@ -66,7 +66,7 @@ def test_pause_of_an_institution_that_does_not_exist_is_refused(
     """An unknown institution is an error with the nearest one, exit code 2, and nothing is written."""
     listed(redis_url)
     result = type_in("pause", "--institution", typed, *scope, *WHY, redis_url=redis_url)
-    assert (result.exit_code, result.stdout, said in result.stderr) == (2, "", True), result.output
+    assert (result.exit_code, result.stdout, said in result.stderr) == (1, "", True), result.output
     assert "Nothing was paused." in result.stderr
     assert stored(redis_url) == {b"history": b""}
 
@@ -75,7 +75,7 @@ def test_pause_of_two_institutions_is_refused_whole(redis_url: str) -> None:
     """Where one of two institutions is unknown neither is paused; where both exist, both are."""
     listed(redis_url)
     both = ("pause", "--institution", "cu-1", "--institution")
-    assert type_in(*both, "CU-2", *WHY, redis_url=redis_url).exit_code == 2
+    assert type_in(*both, "CU-2", *WHY, redis_url=redis_url).exit_code == 1
     assert stored(redis_url) == {b"history": b""}
     assert type_in(*both, "cu-2", *WHY, redis_url=redis_url).exit_code == 0
     assert {b"cu-1", b"cu-2"} < stored(redis_url).keys()
@@ -113,7 +113,7 @@ def test_pause_warns_if_no_worker_obeys_it(redis_url: str) -> None:
 def test_pause_on_a_fresh_installation_says_that_nothing_is_known(redis_url: str) -> None:
     """Without a stored list no name can be checked: the error says so; --force and all institutions work."""
     refused = type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
-    assert (refused.exit_code, stored(redis_url)) == (2, {b"history": b""})
+    assert (refused.exit_code, stored(redis_url)) == (1, {b"history": b""})
     assert "callkeeper knows no institution yet" in refused.stderr
     assert "--force" in refused.stderr
     forced = type_in("pause", "--institution", "cu-1", "--force", *WHY, redis_url=redis_url)
@@ -130,14 +130,14 @@ def test_pause_cannot_be_forced_onto_what_is_no_key(redis_url: str, typed: str) 
     """--force takes only what can be an institution's key: the sign for all institutions is none."""
     listed(redis_url)
     result = type_in("pause", "--institution", typed, "--force", *WHY, redis_url=redis_url)
-    assert (result.exit_code, stored(redis_url)) == (2, {b"history": b""})
+    assert (result.exit_code, stored(redis_url)) == (1, {b"history": b""})
 
 
 def test_pause_cannot_be_forced_onto_a_known_key_in_other_letters(redis_url: str) -> None:
     """--force does not take a key that differs from a known one in upper and lower case only: it would hold nothing."""
     listed(redis_url)
     result = type_in("pause", "--institution", "CU-1", "--force", *WHY, redis_url=redis_url)
-    assert (result.exit_code, stored(redis_url)) == (2, {b"history": b""})
+    assert (result.exit_code, stored(redis_url)) == (1, {b"history": b""})
     assert "did you mean cu-1 (Harbour Example Credit Union)?" in result.stderr
     assert "--force does not take" in result.stderr
 
@@ -154,7 +154,7 @@ def test_pause_knows_an_institution_by_its_calls_but_not_by_a_push(redis_url: st
 
     asyncio.run(push())
     refused = type_in("pause", "--institution", "CU-1", *WHY, redis_url=redis_url)
-    assert (refused.exit_code, "did you mean cu-1?" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "did you mean cu-1?" in refused.stderr) == (1, True)
     assert "not in Redis" in refused.stderr
     assert type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url).exit_code == 0
 
@@ -186,13 +186,13 @@ def test_resume_lifts_whatever_is_paused(redis_url: str) -> None:
     listed(redis_url)
     assert type_in("pause", "--institution", "cu-9", "--force", *WHY, redis_url=redis_url).exit_code == 0
     wrong = type_in("resume", "--institution", "CU-9", *WHY, redis_url=redis_url)
-    assert (wrong.exit_code, "there is no pause of 'CU-9'; did you mean cu-9?" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "there is no pause of 'CU-9'; did you mean cu-9?" in wrong.stderr) == (1, True)
     everybody = type_in("resume", *WHY, redis_url=redis_url)
-    assert (everybody.exit_code, "no pause of all institutions; paused now: cu-9" in everybody.stderr) == (2, True)
+    assert (everybody.exit_code, "no pause of all institutions; paused now: cu-9" in everybody.stderr) == (1, True)
     lifted = type_in("resume", "--institution", "cu-9", *WHY, redis_url=redis_url)
     assert lifted.output == "resumed: cu-9\nnothing is paused\n"
     again = type_in("resume", *WHY, redis_url=redis_url)
-    assert (again.exit_code, "nothing is paused" in again.stderr) == (2, True)
+    assert (again.exit_code, "nothing is paused" in again.stderr) == (1, True)
 
 
 def test_resume_leads_from_a_display_name_to_the_paused_key(redis_url: str) -> None:
@@ -208,7 +208,7 @@ def test_resume_of_an_institution_that_is_not_paused_suggests_no_other(redis_url
     listed(redis_url)
     type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
     wrong = type_in("resume", "--institution", "cu-2", *WHY, redis_url=redis_url)
-    assert (wrong.exit_code, "there is no pause of 'cu-2'; paused now: cu-1\n" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "there is no pause of 'cu-2'; paused now: cu-1\n" in wrong.stderr) == (1, True)
 
 
 def test_resume_says_what_it_lifted_and_what_still_holds(redis_url: str) -> None:

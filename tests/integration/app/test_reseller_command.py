@@ -167,9 +167,9 @@ def test_every_error_has_advice() -> None:
     ids=" ".join,
 )
 def test_reseller_refuses_an_institution_that_the_account_does_not_manage(run: Run, command: tuple[str, ...]) -> None:
-    """A mistyped institution is an error with the nearest one and exit code 2; nothing is sent with its key."""
+    """A mistyped institution is an error with the nearest one and exit code 1; nothing is sent with its key."""
     result = run(*command)
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (1, "")
     assert "no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?" in result.stderr
 
 

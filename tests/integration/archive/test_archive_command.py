@@ -33,13 +33,13 @@ WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
     ids=lambda arguments: arguments[0],
 )
 def test_mistyped_institution_is_refused(arguments: tuple[str, ...], tmp_path: Path, redis_url: str) -> None:
-    """It exits with 2, names the institution that was probably meant, and begins no chain for the mistyped one."""
+    """It exits with 1, names the institution that was probably meant, and begins no chain for the mistyped one."""
     with sqlite_archive(tmp_path) as database:
         keeper = Keeper(database, "legal")
         assert keeper.hold("cu-1", "person", "m-9", "case 1")
         settings = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db", "REDIS_URL": redis_url}
         result = CliRunner(env=settings).invoke(main, ["archive", *arguments, "--institution", "cu1"])
-        assert result.exit_code == 2, result.output
+        assert result.exit_code == 1, result.output
         assert "did you mean cu-1?" in result.output
         assert keeper.institutions() == ["cu-1"]
 

@@ -250,12 +250,12 @@ def test_command_acknowledges_and_ends(redis_url: str) -> None:
         done = command(redis_url, "no_worker", "--for", "2h", "--operator", "ann", "--note", "deploying")
         assert done.output.startswith("no_worker: acknowledged by ann until "), done.output
         wrong = command(redis_url, "late", "--for", "2h", "--operator", "ann")
-        assert (wrong.exit_code, "there are: no_web, no_worker" in wrong.output) == (2, True), wrong.output
+        assert (wrong.exit_code, "there are: no_web, no_worker" in wrong.output) == (1, True), wrong.output
         for arguments in (["--for", "8d"], [], ["--for", "1h", "--end"]):
             assert command(redis_url, "no_worker", *arguments, "--operator", "ann").exit_code == 2
         ended = command(redis_url, "no_worker", "--end", "--operator", "ann")
         assert ended.output == "no_worker: no longer acknowledged\n"
-        assert command(redis_url, "no_worker", "--end", "--operator", "ann").exit_code == 2
+        assert command(redis_url, "no_worker", "--end", "--operator", "ann").exit_code == 1
         entries: list[tuple[bytes, dict[bytes, bytes]]] = redis.xrange(Keys().audit)
     assert [fields[b"detail"] for _, fields in entries] == [b"acknowledge no_worker", b"end no_worker"]
 
