@@ -36,7 +36,7 @@ PACE_S = 0.2
     "--export",
     "file",
     type=click.Path(dir_okay=False, path_type=Path, resolve_path=True),
-    help="Write the answers for `callkeeper sandbox --like FILE`.",
+    help="Write the answers for `callkeeper sandbox --like FILE`, and show a summary only.",
 )
 def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file: Path | None) -> None:
     """Show what traffic says of each assumption about the service.
@@ -53,13 +53,15 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
     if ask:
         _ask()
     found = query_redis(read_survey)
-    if file is not None:
-        _write(file, exported(found))
     rows = rows_of(found)
     if wants_json:
         say_json([_as_json(row) for row in rows])
     else:
-        _say_table(rows, shows_all=shows_all)
+        _say_summary(rows, listed="" if shows_all else " (--all lists them)")
+        if shows_all or file is None:
+            _say_table(rows, shows_all=shows_all)
+    if file is not None:
+        _write(file, exported(found))
     if any(row.verdict is SurveyVerdict.CONTRADICTED for row in rows):
         raise SystemExit(1)
 
@@ -141,14 +143,16 @@ def _write(file: Path, text: str) -> None:
     say(f"Written: {safe(str(file))}", err=True)
 
 
-def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
+def _say_summary(rows: list[SurveyRow], *, listed: str) -> None:
     contradicted, hold, unseen, hidden = (sum(row.verdict is verdict for row in rows) for verdict in VERDICTS)
-    listed = "" if shows_all else " (--all lists them)"
     say(
         f"{len(rows)} assumptions: {contradicted} contradicted, {hold} hold, {unseen} not yet seen, {hidden} cannot be seen"
-        f"{listed}.",
-        "",
+        f"{listed}."
     )
+
+
+def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
+    say("")
     for verdict in VERDICTS if shows_all else VERDICTS[:-1]:
         of_it = [row for row in rows if row.verdict is verdict]
         if of_it:

@@ -245,6 +245,15 @@ def test_command_shows_table_json_and_file(redis_url: str, tmp_path: Path) -> No
     choose(written["variants"]["seen"])
 
 
+def test_export_is_answered_with_a_summary(redis_url: str, tmp_path: Path) -> None:
+    """What was asked for is the file: what the command says of it is not buried under the whole table."""
+    file = tmp_path / "service.toml"
+    written = survey(redis_url, "--export", str(file))
+    assert re.fullmatch(r"\d+ assumptions: [^\n]+ \(--all lists them\)\.\n", written.stdout)
+    assert (written.stderr, file.exists()) == (f"Written: {file}\n", True)
+    assert survey(redis_url, "--all", "--export", str(file)).stdout == survey(redis_url, "--all").stdout
+
+
 def test_command_refuses_a_dry_run_of_nothing(redis_url: str) -> None:
     """``--dry-run`` belongs to ``--ask``."""
     assert survey(redis_url, "--dry-run").exit_code == 2
