@@ -43,7 +43,7 @@ def minted(desk: str, token: str, operator: str, institutions: list[str]) -> byt
 class Page(BaseHTTPRequestHandler):
     """The page, and the address at which it gets its token."""
 
-    desk, token_file, operator, port = sys.argv[1:]
+    desk = token_file = operator = ""
 
     def do_GET(self) -> None:
         asked = parse_qs(urlsplit(self.path).query)
@@ -74,6 +74,10 @@ class Page(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with ThreadingHTTPServer(("127.0.0.1", int(Page.port)), Page) as server:
+    if len(sys.argv) != 5:
+        print("usage: python agent_page.py DESK_URL TOKEN_FILE OPERATOR PORT", file=sys.stderr)
+        sys.exit(2)
+    Page.desk, Page.token_file, Page.operator, port = sys.argv[1:]
+    with ThreadingHTTPServer(("127.0.0.1", int(port)), Page) as server:
         print(f"http://localhost:{server.server_port}/", flush=True)
         server.serve_forever()

@@ -34,6 +34,9 @@ def verify(desk: Desk, call: Call, operator: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        print("usage: python desk_client.py DESK_URL TOKEN_FILE OPERATOR PHONE_NUMBER", file=sys.stderr)
+        sys.exit(2)
     url, token_file, operator, phone = sys.argv[1:]
     said: set[str] = set()
     with Desk(url, lambda: Path(token_file).read_text(encoding="utf-8").strip()) as desk:

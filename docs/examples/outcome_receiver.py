@@ -77,6 +77,9 @@ def _is_signed(webhook: Webhook, body: bytes, headers: dict[str, str]) -> bool:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        print("usage: python outcome_receiver.py PORT DATABASE_FILE SECRETS_FILE", file=sys.stderr)
+        sys.exit(2)
     port, path, secrets_file = sys.argv[1:]
     Receiver.secrets = [Webhook(key) for key in Path(secrets_file).read_text(encoding="utf-8").split()]
     with closing(sqlite3.connect(path)) as database, HTTPServer(("127.0.0.1", int(port)), Receiver) as server:

@@ -20,6 +20,15 @@ TOKEN = "canary-desktop-0123456789"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
 
 
+@pytest.mark.parametrize("name", ["agent_page", "desk_client", "outcome_receiver"])
+def test_example_without_its_arguments_says_what_it_takes(name: str) -> None:
+    """Whoever tries an example first sees its usage, not a traceback."""
+    program = EXAMPLE.with_name(f"{name}.py")
+    told = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert told.stderr.startswith(f"usage: python {name}.py ")
+
+
 class Floor:
     """A running stack with a client of its desk and a receiver of webhooks."""
 
