@@ -127,16 +127,21 @@ def say_table(
     """
     lines, console = Table(box=None, padding=(0, 1, 0, 0)), terminal_console(width_if_piped=width_if_piped)
     cells = [[_cell(value) for value in row] for row in rows]
-    least = unfolded = 0
+    least, unfolded = [], []
     for name, *texts in zip(columns, *cells, strict=True):
-        lines.add_column(name, overflow="fold", no_wrap=name in whole)
         words = [name, *texts] if name in whole else " ".join([name, *texts]).split()
-        least += max(map(cell_len, words)) + 1
-        unfolded += max(map(cell_len, (name, *texts))) + 1
+        least.append(max(map(cell_len, words)))
+        unfolded.append(max(map(cell_len, (name, *texts))))
+        lines.add_column(name, overflow="fold")
+    spare = console.width - sum(least) - len(least)
+    if spare < 0:
+        spare, least, console.width = 0, unfolded, sum(unfolded) + len(unfolded)
+    by_need = sorted(zip(lines.columns, least, unfolded, strict=True), key=lambda one: one[2] - one[1])
+    for left, (column, narrow, wide) in zip(range(len(by_need), 0, -1), by_need, strict=True):
+        column.width = min(wide, narrow + spare // left)  # Rich would cut words of one column to fold another less
+        spare -= column.width - narrow
     for row in cells:
         lines.add_row(*row)
-    if least > console.width:
-        console.width = unfolded
     console.print(lines)
     if not cells:
         say("none", err=True)

@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 
 import click
 
-from callkeeper.app.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
+from callkeeper.app.commands.service_terminal import (
+    INSTITUTION_COLUMNS,
+    QUEUE_COLUMNS,
+    Terminal,
+    institution_row,
+    queue_row,
+    service_command,
+)
 from callkeeper.app.terminal import CommandGroup, Misused, Moment
 from callkeeper.service import CoreType
 
@@ -59,7 +66,7 @@ def queue(
             requested_by=terminal.operator(institution),
         )
     )
-    terminal.show(entries, queue_table(entries))
+    terminal.show(entries, QUEUE_COLUMNS, map(queue_row, entries), whole={*QUEUE_COLUMNS} - {"candidates"})
 
 
 @reseller.command()
@@ -84,7 +91,7 @@ def institutions() -> None:
 def list_institutions(terminal: Terminal) -> None:
     """List the institutions."""
     summaries = terminal.run(lambda service: service.institutions())
-    terminal.show(summaries, institutions_table(summaries))
+    terminal.show(summaries, INSTITUTION_COLUMNS, map(institution_row, summaries))
 
 
 @institutions.command("get")

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import click
-from rich.console import RenderableType
-from rich.table import Table
 
 from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
-from callkeeper.app.terminal import CommandGroup, Failed, Misused, Moment, say, say_json, terminal_console
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, Moment, say, say_json, say_table, terminal_console
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import Result, load_cases, try_cases
@@ -29,6 +27,8 @@ from callkeeper.calls.trail import Recorded
 
 BAD_FILE = 2
 """Exit code: a file has faults. 1 is for cases that fail."""
+
+_PIPED_WIDTH = 120
 
 
 @click.group(cls=CommandGroup)
@@ -178,11 +178,10 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_
     if as_json:
         say_json(report_document(found) | {"warnings": book.warnings})
         return
-    console = terminal_console(width_if_piped=120)
+    console = terminal_console(width_if_piped=_PIPED_WIDTH)
     for line in book.warnings:
         console.print(f"warning: {line}", style="yellow", markup=False, highlight=False)
-    for part in report_tables(found):
-        console.print(part)
+    say_report(found)
 
 
 async def _report_of(queries: Queries, since: timedelta, book: RuleBook) -> Report:
@@ -246,49 +245,44 @@ def _did(effects: Sequence[Did]) -> str:
     return ", then ".join(did.words for did in effects) or "hold"
 
 
-def report_tables(found: Report) -> Iterator[RenderableType]:
-    """Yield the tables of a report."""
-    yield f"{quantity(found.calls, 'call')}, rules {', '.join(sorted(found.digests)) or 'none'}"
-    table = Table(
-        "institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended", box=None
-    )
-    for (institution, rule), tally in sorted(found.rules.items()):
-        table.add_row(
+def say_report(found: Report) -> None:
+    """Print a report."""
+    say(f"{quantity(found.calls, 'call')}, rules {', '.join(sorted(found.digests)) or 'none'}")
+    columns = ("institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended")
+    rows = (
+        (
             institution,
             rule,
-            _count(tally.matched),
-            _count(tally.held_by_law),
-            _count(tally.shadowed),
+            tally.matched,
+            tally.held_by_law,
+            tally.shadowed,
             _counts(tally.would),
-            _count(tally.disagreements),
+            tally.disagreements,
             _counts(tally.sent),
             _counts(tally.ended),
         )
-    yield table
+        for (institution, rule), tally in sorted(found.rules.items())
+    )
+    say_table(columns, rows, width_if_piped=_PIPED_WIDTH)
     if found.disagreements:
-        yield ""
-        yield f"{quantity(len(found.disagreements), 'call')} in which shadow and live disagree:"
-        yield _disagreements(found)
+        say("", f"{quantity(len(found.disagreements), 'call')} in which shadow and live disagree:")
+        _say_disagreements(found)
     for name, count in found.colourless.most_common():
-        yield f"policy {name!r} has no colour: {quantity(count, 'call')}"
+        say(f"policy {name!r} has no colour: {quantity(count, 'call')}")
 
 
-def _disagreements(found: Report) -> Table:
-    table = Table("institution", "voice id", "rule in shadow", "what it would have done", "what was done", box=None)
-    for one in found.disagreements[:SHOWN]:
-        table.add_row(one.institution_key, one.voice_id, one.rule, one.would, one.live)
+def _say_disagreements(found: Report) -> None:
+    columns = ("institution", "voice id", "rule in shadow", "what it would have done", "what was done")
+    first = found.disagreements[:SHOWN]
+    rows = ((one.institution_key, one.voice_id, one.rule, one.would, one.live) for one in first)
+    say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole=("voice id",))
     left = len(found.disagreements) - SHOWN
     if left > 0:
-        table.add_row("...", f"and {left} more: --json lists all", "", "", "")
-    return table
-
-
-def _count(number: int) -> str:
-    return str(number) if number else "-"
+        say(f"... and {left} more: --json lists all")
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
 
 
 def report_document(found: Report) -> dict[str, Any]:

@@ -5,21 +5,19 @@ JSON uses the Spec's names. Secrets are masked unless requested.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import update_wrapper
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 import msgspec
-from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from callkeeper.app.logs import quiet_log
 from callkeeper.app.redis_query import record_or_warn
 from callkeeper.app.settings import ServiceSettings
-from callkeeper.app.terminal import Failed, safe, say, say_json, shown, terminal_console
+from callkeeper.app.terminal import Failed, safe, say, say_json, say_table, shown, terminal_console
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -46,6 +44,8 @@ from callkeeper.service.client import Reseller
 from callkeeper.service.secret import MASK
 
 T = TypeVar("T")
+
+_PIPED_WIDTH: Final = 1000
 
 ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
     (CallNotFound, "the service knows no such call"),
@@ -112,15 +112,25 @@ class Terminal(NamedTuple):
         record_or_warn(AuditEvent.SAID, detail=f"{what} at the service", **place)
         return answer
 
-    def show(self, record: Any, table: RenderableType) -> None:
-        """Print a record as a table or as JSON."""
+    def show(
+        self, record: Any, columns: Sequence[str], rows: Iterable[Iterable[object]], *, whole: Collection[str] = ()
+    ) -> None:
+        """Print a record as JSON, or as the rows of a table."""
         if self.wants_json:
-            say_json(plain(record, show_secrets=self.show_secrets), indent=2)
+            self._show_json(record)
         else:
-            terminal_console(soft_wrap=True, width_if_piped=1000).print(table)
+            say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole=whole)
 
     def show_record(self, record: Any) -> None:
-        self.show(record, record_table(record, show_secrets=self.show_secrets))
+        """Print a record as JSON, or one field per line."""
+        if self.wants_json:
+            self._show_json(record)
+        else:
+            table = record_table(record, show_secrets=self.show_secrets)
+            terminal_console(soft_wrap=True, width_if_piped=_PIPED_WIDTH).print(table)
+
+    def _show_json(self, record: Any) -> None:
+        say_json(plain(record, show_secrets=self.show_secrets), indent=2)
 
     def done(self, text: str, **facts: str) -> None:
         if self.wants_json:
@@ -192,39 +202,34 @@ def plain(record: object, *, show_secrets: bool) -> Any:
     return msgspec.to_builtins(record, enc_hook=secret)
 
 
-def queue_table(entries: Sequence[QueueEntry]) -> Table:
-    """Return a page of the queue, one call per line."""
-    table = Table(box=None)
-    for name in ("voice id", "phone number", "started", "claimed by", "person", "candidates"):
-        table.add_column(name, overflow="fold", no_wrap=name == "voice id")  # whole ids can be copied
-    for entry in entries:
-        candidates = ", ".join(f"{person.name or '?'} ({person.person_id or '?'})" for person in entry.persons)
-        started = entry.started_at.isoformat(sep=" ", timespec="seconds")
-        cells = (entry.voice_id, entry.phone_number, started, entry.core_username, entry.person_id, candidates)
-        table.add_row(*(cell(text) for text in cells))
-    return table
+QUEUE_COLUMNS: Final = ("voice id", "phone number", "started (UTC)", "claimed by", "person", "candidates")
 
 
-def institutions_table(summaries: Iterable[InstitutionSummary]) -> Table:
-    """Return the institutions, one per line."""
-    table = Table("key", "name", "status", "voice auth", "test mode", box=None)
-    for each in summaries:
-        cells = (each.key, each.name, each.status, each.has_voice_auth, each.is_test_mode)
-        table.add_row(*(cell(text) for text in cells))
-    return table
+def queue_row(entry: QueueEntry) -> tuple[object, ...]:
+    """Return a call of the queue as the cells of `QUEUE_COLUMNS`."""
+    candidates = ", ".join(f"{person.name or '?'} ({person.person_id or '?'})" for person in entry.persons)
+    return entry.voice_id, entry.phone_number, entry.started_at, entry.core_username, entry.person_id, candidates
+
+
+INSTITUTION_COLUMNS: Final = ("key", "name", "status", "voice auth", "test mode")
+
+
+def institution_row(each: InstitutionSummary) -> tuple[object, ...]:
+    """Return an institution as the cells of `INSTITUTION_COLUMNS`."""
+    return each.key, each.name, each.status, word(each.has_voice_auth), word(each.is_test_mode)
 
 
 def record_table(record: Record, *, show_secrets: bool) -> Table:
     """Return one record, one field per line. Empty fields are left out, nested ones have dotted names."""
     table = Table(box=None, show_header=False)
     for name, value in _leaves("", plain(record, show_secrets=show_secrets)):
-        table.add_row(shown(name, "bold"), cell(value))
+        table.add_row(shown(name, "bold"), shown(word(value)))
     return table
 
 
-def cell(value: object) -> Text:
-    """Return a value as a cell of a table."""
-    return shown({None: "", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else value)
+def word(value: object) -> object:
+    """Return a value as it is shown to people: a truth value in words, and nothing for None."""
+    return {None: "", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else value
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, object]]:

@@ -146,6 +146,20 @@ def test_output_cannot_repaint_the_terminal(run: Run, sandbox_server: ServedSand
     assert "[red]\\x1b[2J555" in listed
 
 
+def test_tables_cut_no_word_in_a_narrow_terminal(environment: dict[str, str], sandbox_server: ServedSandbox) -> None:
+    """At 80 columns, ids, numbers, times and names of columns are whole, as in the tables of other commands."""
+    call = sandbox_server.call(phone_number="5551000007")
+    narrow = {**environment, "FORCE_COLOR": "1", "COLUMNS": "80"}  # as in a terminal
+    queue = ok(CliRunner().invoke(main, ["reseller", "queue", KEY], env=narrow))
+    started = call["started_at"][:19].replace("T", " ")
+    whole = ("voice id", "phone number", "started (UTC)", "claimed by", call["voice_id"], "5551000007", started)
+    assert [word for word in whole if word not in queue] == []
+    institutions = ok(CliRunner().invoke(main, ["reseller", "institutions", "list"], env=narrow))
+    assert [
+        word for word in ("voice auth", "test mode", "First Example Credit Union") if word not in institutions
+    ] == []
+
+
 def test_every_error_has_advice() -> None:
     """Whatever the client raises, the command says what to do about it."""
     leaves = [

@@ -58,6 +58,15 @@ def test_no_word_of_a_table_is_cut(capsys: pytest.CaptureFixture[str], width: in
     ]
 
 
+def test_no_word_is_cut_to_fold_another_column_less(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where every column has room for its longest word, each gets that much, and what is left goes to all."""
+    row = ("cu-1", "a rule with a long name", "hold by 'another-rule-with-a-long-name'")
+    say_table(("institution", "rule in shadow", "what was done"), [row], width_if_piped=60)
+    out = capsys.readouterr().out
+    assert set(row[2].split()) <= set(out.split())
+    assert max(map(len, out.splitlines())) <= 60
+
+
 def test_long_line_of_a_story_stays_indented(capsys: pytest.CaptureFixture[str]) -> None:
     """What explains a line of the story stands to the right of it, also where it needs several lines."""
     words = "one two three four " * 8
