@@ -11,7 +11,7 @@ expect.set_options(timeout=20_000)
 
 
 def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Receiver) -> None:
-    """The page shows the answer to a test delivery and failed deliveries, which can be replayed later."""
+    """The page shows the answer to a test delivery and failed deliveries, also on a phone; they can be replayed later."""
     page = stage.board("/outcomes")
     for _ in range(40):
         if page.get_by_role("button", name="Send a test").count():
@@ -34,6 +34,13 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
             page.wait_for_timeout(500)
         expect(line).to_contain_text("not accepted: 503")
         assert serious(page) == []
+        page.set_viewport_size({"width": 390, "height": 844})
+        result = line.get_by_role("link", name="not accepted: 503").bounding_box()
+        assert result is not None
+        assert result["x"] + result["width"] <= 390, "on a phone, what became of it would be out of sight"
+        if place := os.environ.get("TEST_PICTURES"):
+            page.screenshot(path=f"{place}/outcomes-phone.png")
+        page.set_viewport_size({"width": 1280, "height": 720})
         if place := os.environ.get("TEST_PICTURES"):
             page.screenshot(path=f"{place}/outcomes.png", full_page=True)
     finally:
