@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from lupa import luajit21
 
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script import Script, ScriptName
@@ -63,6 +64,13 @@ def test_arguments_are_in_the_order_of_the_first_lines() -> None:
     )
     assert keys == ["ck:item:c:cu-1:v-1", "ck:inbox:c:cu-1:v-1", "ck:due", "ck:attention", "i", "t", "a"]
     assert args == [7, "c:cu-1:v-1", "n", 60, 1, "id", b"note"]
+
+
+def test_scripts_take_the_time_from_redis_in_whole_milliseconds() -> None:
+    """All due times and leases are counted from it. Redis tells seconds, and microseconds of the present one."""
+    told = "clock, redis = '', {call = function() return {'1790000000', '998500'} end}"
+    prelude = (LUA / "parts/prelude.lua").read_text(encoding="utf-8")
+    assert luajit21.LuaRuntime().execute(f"{told}\n{prelude}\nreturn now_ms()") == 1_790_000_000_998
 
 
 @pytest.mark.parametrize(
