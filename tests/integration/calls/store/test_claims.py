@@ -108,6 +108,13 @@ async def test_claim_gives_a_member_to_one_claimer(store: Store, redis: Redis, h
     assert {(epoch.lost, epoch.is_replaced) for epoch in epochs} == {(None, False)}
 
 
+async def test_claim_of_a_new_call_has_spent_nothing(store: Store) -> None:
+    """Its first step has not failed before, and all checks are left."""
+    await store.note(A, HINT)
+    item = await claim(store)
+    assert (item.checks, item.failures, item.record) == (0, 0, b"")
+
+
 async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand) -> None:
     """A dead worker's call is due again when its lease has ended."""
     await store.note(A, HINT)
@@ -235,6 +242,18 @@ async def test_worker_is_told_when_something_is_due(redis: Redis, hand: Hand) ->
     await store.note(A, NEWER_HINT)
     await store.save(item, RECORD, Placement(2_000, listed="live"))
     assert told[-1] == 0.0
+    await store.note(B, HINT)
+    told.clear()
+    await store.claim(1)
+    assert told == [0.0], "the other one is due"
+
+
+async def test_save_without_entries_tells_nobody(redis: Redis, hand: Hand) -> None:
+    """Neither those who follow the stream of changes nor the delivery of outcomes."""
+    outbox = Keys("ck:outbox")
+    store = Store(redis, now_ms=hand, outbox=outbox)
+    await live(store)
+    assert await redis.exists(store.keys.changes, outbox.due) == 0
 
 
 async def test_note_does_not_hurry_a_failed_step(store: Store, hand: Hand) -> None:
@@ -257,6 +276,13 @@ async def test_note_for_a_settled_call_is_refused_unless_meant_for_one(store: St
     assert await store.claim(10) == []
     assert (await store.note(A, WORD, even_settled=True))[0] is True
     assert (await claim(store)).member == A.member
+
+
+async def test_call_that_the_queue_lists_after_all_takes_hints_again(store: Store) -> None:
+    """It was settled because the service never showed it. From the listing on it is a live call, before it is claimed."""
+    await live(store)
+    await store.save(await claim(store), RECORD, Placement(None, listed="unconfirmed"))
+    assert [(await store.note(A, note))[0] for note in (HINT, LISTED, HINT)] == [False, True, True]
 
 
 @pytest.mark.parametrize("listed", ["settled", "unconfirmed", "lost"])
@@ -600,6 +626,30 @@ async def fail_over(redis: Redis) -> None:
     await client.execute_command("REPLICAOF", "NO", "ONE")
 
 
+@pytest.mark.parametrize("lose", [fail_over, Redis.flushall], ids=["promoted", "emptied"])
+async def test_every_process_is_told_that_redis_holds_other_data(
+    store: Store, redis: Redis, hand: Hand, lose: Callable[[Redis], Awaitable[object]]
+) -> None:
+    """Also one that starts later and knew no other, once one that did has claimed."""
+    await live(store)
+    assert not (await claim(store)).epoch.is_replaced
+    await lose(redis)
+    for process in (store, Store(redis, now_ms=hand)):
+        hand.ms += LEASE.ms
+        await store.note(A, HINT)
+        assert (await claim(process)).epoch.is_replaced
+
+
+async def test_redis_whose_clock_went_back_is_known_since_then(store: Store, hand: Hand) -> None:
+    """Effects wait a while for a Redis that is new. They must not wait anew with each claim until its old time comes."""
+    await live(store)
+    hand.ms -= 3_600_000
+    known_since = (await claim(store)).epoch.first_claimed_at
+    assert known_since == instant(hand.ms)
+    hand.ms += LEASE.ms
+    assert (await claim(store)).epoch.first_claimed_at == known_since
+
+
 async def test_claim_after_a_failover_says_in_which_time_writes_were_lost(
     store: Store, redis: Redis, hand: Hand
 ) -> None:
@@ -610,7 +660,7 @@ async def test_claim_after_a_failover_says_in_which_time_writes_were_lost(
     hand.ms += 1500
     item = await claim(Store(redis, now_ms=hand))
     assert item.lost == LostWrites(instant(last_ms), instant(hand.ms))
-    assert item.epoch.lost == timedelta(seconds=1.5)
+    assert (item.epoch.lost, item.epoch.is_replaced) == (timedelta(seconds=1.5), True)
 
 
 @pytest.mark.parametrize("ahead_s", [-3600, -1, 0, 3, 3600])

@@ -2,11 +2,12 @@
 
 import asyncio
 
+import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import Placement, instant
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.notes import MOST_WAITING, Distrusted, Pushed
+from callkeeper.calls.notes import MOST_WAITING, Distrusted, InboxFull, Pushed
 from callkeeper.calls.store.claims import Store
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
@@ -34,6 +35,21 @@ async def test_all_statements_that_wait_are_folded(rig: Rig) -> None:
     await rig.run(5)
     assert [line.what for line in await rig.trail(call)].count("said") == MOST_WAITING
     assert not await rig.redis.exists(rig.store.keys.inbox(CallId(KEY, call.voice_id).member))
+
+
+async def test_full_inbox_accepts_no_further_statement(store: Store, redis: Redis) -> None:
+    """One that waits already is accepted again, and notes that are no statements are accepted all the same."""
+    call_id = CallId(KEY, "v-1")
+    *said, further = [
+        Distrusted(operator="ann", said_at=instant(1), wish=next(WISHES)) for _ in range(MOST_WAITING + 1)
+    ]
+    for statement in said:
+        await store.note(call_id, statement)
+    await redis.delete(*await redis.keys(store.keys.statement("*")))
+    assert (await store.note(call_id, said[0]))[0]
+    with pytest.raises(InboxFull):
+        await store.note(call_id, further)
+    assert (await store.note(call_id, Pushed(has_ended=False, event_id="ev-1", received_at=instant(1))))[0]
 
 
 async def test_note_wakes_a_worker_only_if_it_was_accepted_and_is_to(store: Store, redis: Redis) -> None:
