@@ -105,7 +105,7 @@ async def test_five_failures_of_an_institution_open_its_breaker_only(store: Stor
     assert second.breakers.over("cu-2") is None
     await second.breakers.report(RequestResult.ANSWER, "cu-1")
     assert names(await store.claim(10)) == {one.member}
-    assert await redis.hgetall(store.keys.breakers) == {}
+    assert await redis.exists(store.keys.breakers, store.keys.parked("cu-1")) == 0
 
 
 @pytest.mark.parametrize("key", ["cu-1", "queue"])
@@ -185,6 +185,36 @@ async def test_queues_that_fail_open_the_account_while_there_are_no_calls(store:
     assert await fail(store, "cu-3", kind=EndpointKind.QUEUE) == [], "it stays closed until another kind fails"
 
 
+LATEST_MS = 10**14 - 1
+"""The longest time of 14 digits."""
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_open"),
+    [
+        (f"5 {LATEST_MS} {LATEST_MS} failure", True),
+        (f"5 {LATEST_MS + 1} 1 failure", False),
+        (f"5 1 {LATEST_MS + 1} failure", False),
+        ("5 1 failure", False),
+        ("5 -1 1 failure", False),
+    ],
+)
+async def test_breaker_that_cannot_be_read_is_closed(store: Store, redis: Redis, stored: str, is_open: bool) -> None:
+    """It holds up no call. An error in a claim would stop every worker."""
+    call = CallId("cu-1", "v-1")
+    await redis.hset(store.keys.breakers, "cu-1", stored)
+    await due(store, call)
+    assert names(await store.claim(10)) == (set() if is_open else {call.member})
+
+
+async def test_breakers_are_forgotten_in_an_hour(store: Store, redis: Redis) -> None:
+    """Those of institutions that nobody acts for any more would stay for ever."""
+    await fail(store, "cu-1")
+    await store.breakers.report(RequestResult.FAILURE, "cu-1", EndpointKind.CHECK, member="c:cu-1:v-1")
+    kept = [store.keys.breakers, store.keys.endpoints, "ck:unchecked:cu-1"]
+    assert [0 < await redis.ttl(key) <= 3600 for key in kept] == [True] * 3
+
+
 async def test_institutions_that_fail_one_after_another_do_not_fail_together(store: Store, hand: Hand) -> None:
     """Queues that fail a minute apart stop no other listings, unless all institutions fail."""
     for key in ("cu-1", "cu-2", "cu-3"):
@@ -245,6 +275,17 @@ async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: 
     assert await store.breakers.take_probes() == []
     hand.ms += 1
     assert set(await store.breakers.take_probes()) == set(calls("cu-1", "cu-2", "cu-3"))
+
+
+async def test_pause_of_an_institution_outlasts_an_outage(store: Store, hand: Hand) -> None:
+    """When the service is back, institutions that failed are tried at once, but not one that asked for a pause."""
+    await store.breakers.report(RequestResult.PAUSE, "cu-1", pause_s=20)
+    await fail(store, "cu-2")
+    await store.breakers.report(RequestResult.PAUSE, pause_s=5)
+    assert (await store.breakers.report(RequestResult.ANSWER, "cu-3"))[1] == [WHOLE]
+    assert await store.breakers.take_probes() == calls("cu-2")
+    hand.ms += 20_000
+    assert set(await store.breakers.take_probes()) == set(calls("cu-1", "cu-2"))
 
 
 async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store, hand: Hand) -> None:
@@ -313,16 +354,16 @@ async def test_checks_that_bring_no_result_are_made_by_turns(store: Store, hand:
 
 
 async def test_few_probes_are_taken_at_once(store: Store, hand: Hand) -> None:
-    """The others are taken with the next look."""
+    """Those that have waited the longest. The others are taken with the next look."""
     keys = [f"cu-{n}" for n in range(2 * PROBES_AT_ONCE)]
     store.breakers.acted_for = frozenset({*keys, "cu-other"})
     for key in keys:
         await fail(store, key)
+        hand.ms += 1
     await store.breakers.report(RequestResult.ANSWER, "cu-other")
     hand.ms += 10 * PROBE_EVERY_MS
     first, second, third = [await store.breakers.take_probes() for _ in range(3)]
-    assert [len(first), third] == [PROBES_AT_ONCE, []]
-    assert {*first, *second} == set(calls(*keys))
+    assert [first, second, third] == [calls(*keys[:PROBES_AT_ONCE]), calls(*keys[PROBES_AT_ONCE:]), []]
 
 
 async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store, hand: Hand) -> None:
