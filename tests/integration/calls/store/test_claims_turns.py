@@ -68,18 +68,45 @@ async def test_backlog_that_was_copied_is_copied_again_only_in_parts(store: Stor
     assert copied == [b"300", b"250", b"298"]
 
 
+async def test_new_call_does_not_wait_until_a_long_backlog_is_copied(store: Store, redis: Redis, hand: Hand) -> None:
+    """A claim copies a part of what is due: the longest due, and what fell due last."""
+    await due(store, redis, hand, "cu-slow", 12_500, ago_ms=LONG_AGO_MS)
+    await due(store, redis, hand, "cu-new", 1, ago_ms=0)
+    assert per_institution(await store.claim(128, holds={"cu-slow": MOST_OF_ONE})) == {"cu-new": 1}
+    assert await redis.hget(store.keys.due.replace(":due", ":turns:copied"), "next") == b"10000"
+
+
+async def test_claim_that_takes_nothing_copies_nothing(store: Store, redis: Redis, hand: Hand) -> None:
+    """Workers claim all the time while the service is away."""
+    await due(store, redis, hand, "cu-1", 10, ago_ms=LONG_AGO_MS)
+    await store.claim(0)
+    assert await redis.keys("ck:turn*") == []
+
+
+async def test_copies_expire_and_institutions_without_due_calls_are_forgotten(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """Each claim goes through the institutions that are not, and a copy that nobody reads would stay for ever."""
+    await due(store, redis, hand, "cu-1", 20, ago_ms=LONG_AGO_MS)
+    await due(store, redis, hand, "cu-few", 1, ago_ms=LONG_AGO_MS)
+    await store.claim(10)
+    assert await redis.zrange(store.keys.due.replace(":due", ":turns"), 0, -1) == [b"cu-1"]
+    copies = await redis.keys("ck:turn*")
+    assert len(copies) == 3
+    assert [key for key in copies if await redis.ttl(key) <= 0] == []
+
+
 async def test_new_call_does_not_wait_for_the_backlog_if_claims_are_small(
     store: Store, redis: Redis, hand: Hand
 ) -> None:
-    """A worker holds nearly as many calls of an institution as it may: of two claims of one call each, one is the newest.
+    """A worker holds nearly as many calls of an institution as it may: every second claim of one call takes the newest.
 
     So it is after a restart of Redis, when every live call is due at once.
     """
     old = await due(store, redis, hand, "cu-1", 1000, ago_ms=LONG_AGO_MS)
     holds = {"cu-1": MOST_OF_ONE - 1}
     claimed = [await store.claim(128, holds=holds) for _ in range(4)]
-    assert [len(items) for items in claimed] == [1] * 4
-    assert {items[0].member for items in claimed} == {*old[:2], *old[-2:]}
+    assert [[item.member for item in items] for items in claimed] == [[old[n]] for n in (0, -1, 1, -2)]
 
 
 async def test_every_due_call_is_claimed_once(store: Store, redis: Redis, hand: Hand) -> None:
@@ -124,6 +151,24 @@ async def test_what_an_older_release_has_claimed_is_not_claimed_again(store: Sto
     hand.ms += 8000
     again = {item.member for _ in range(5) for item in await store.claim(39)}
     assert again == {*rest[:40], *rest[50:], *(item.member for item in claimed)}
+
+
+async def test_copy_of_a_call_that_is_not_due_any_more_uses_up_no_turn(store: Store, redis: Redis, hand: Hand) -> None:
+    """Its institution gets as many calls as others in the same claim."""
+    stale = await due(store, redis, hand, "cu-1", 40, ago_ms=LONG_AGO_MS)
+    await due(store, redis, hand, "cu-2", 40, ago_ms=LONG_AGO_MS)
+    await store.claim(2)
+    await redis.zrem(store.keys.due, *stale[:10], *stale[-10:])
+    assert per_institution(await store.claim(10)) == {"cu-1": 5, "cu-2": 5}
+
+
+async def test_looks_get_the_room_that_calls_leave(store: Store, redis: Redis, hand: Hand) -> None:
+    """More than half of a claim if few calls are due."""
+    await due(store, redis, hand, "cu-1", 2, ago_ms=LONG_AGO_MS)
+    await store.enlist([f"cu-{n}" for n in range(30)])
+    claimed = [item.member for item in await store.claim(20)]
+    assert len([member for member in claimed if member.startswith("c:")]) == 2
+    assert len(claimed) == 20
 
 
 async def test_looks_come_first_and_leave_room_for_calls(store: Store, redis: Redis, hand: Hand) -> None:
