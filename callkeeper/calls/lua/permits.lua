@@ -41,7 +41,8 @@ local function wait_of(s, r)
     -- The first waiting class gets the next permits; the others get about as many as they did recently.
     local pace = first == 0 and r or math.max(SHARES[c] * r, math.min(r, 1.3 * s.pace[c] / MEMORY * 1000))
     local free = missing(s, r, n)
-    if rank then return free + (rank + random * (first == 0 and 0.25 or math.min(s.size[c], NEAR))) / pace * 1000 end
+    local turns = rank and rank + random * (first == 0 and 0.25 or math.min(s.size[c], NEAR))
+    if turns then return math.max(1, free + turns / pace * 1000) end
     local last = num(redis.call('ZRANGE', queue(s, c), -1, -1, 'WITHSCORES')[2], now)
     local wait = math.max(free, last - now) + 1000 / pace
     -- The wait is bounded, so that a member notices when others finish, but not so short that all ask all the time.
@@ -63,7 +64,7 @@ for arg = rest, #ARGV, 2 do
         wait = math.max(wait, waits[#waits])
     end
 end
-if wait > 0 then wait = math.min(LONGEST, math.max(1, math.ceil(wait))) end
+wait = math.min(LONGEST, math.ceil(wait))
 for i, s in ipairs(states) do
     if wait == 0 then
         for _ = 1, n do s.log[#s.log + 1] = now end
