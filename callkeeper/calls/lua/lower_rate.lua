@@ -54,7 +54,7 @@ local is_load, is_own = sign == 'strained', sign == 'own'
 local set, answered = tonumber(set_rate), tonumber(answered_per_s)
 local function note(s, answers)
     if is_load then ease(s) else lower(s, answers) end
-    if s.learned > 0 or s.set > 0 or s.kind == LOADED then store(s) end
+    store(s)
 end
 local account = load('')
 local is_known = account.learned > 0 or account.set > 0 or is_load and account.kind == LOADED

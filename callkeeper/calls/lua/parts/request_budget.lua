@@ -63,7 +63,7 @@ end
 
 -- Apply the time that has passed since the last use, and find which members wait.
 local function go_on(s)
-    local passed = math.max(0, math.min(now - s.at, 60000))
+    local passed = now - s.at
     s.at, s.head, s.size, s.waiting, s.ahead = now, {}, {}, 0, {}
     for c = 1, CLASSES do
         redis.call('ZREMRANGEBYSCORE', queue(s, c), '-inf', now - GRACE)
