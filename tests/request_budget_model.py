@@ -41,7 +41,7 @@ class Script:
         self.stored = lua.execute(Path(__file__).with_suffix(".lua").read_text(encoding="utf-8"))
         """The hash of budgets by scope."""
         lua.execute("KEYS = {'budget'}")
-        self._scripts = {name: LuaScript(Keys(), name) for name in ("permits", "lower_rate")}
+        self._scripts = {name: LuaScript(Keys(), name) for name in ("permits", "lower_rate", "forget_load")}
         self._run = {
             name: lua.eval(f"function(...) ARGV = {{...}}\n{script.source}\nend")
             for name, script in self._scripts.items()
@@ -55,7 +55,12 @@ class Script:
     @property
     def rate(self) -> float:
         """Return the rate that was set or learned for the account; 0 if there is none."""
-        return float((self.stored[""] or "0").split()[0])
+        return self.rates.get("", 0.0)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Return the rates that were set or learned by scope; 0 where requests are only counted."""
+        return {scope: float(stored.split()[0]) for scope, stored in self.stored.items()}
 
 
 def _text(value: Any) -> str:

@@ -371,6 +371,16 @@ async def test_use_says_what_is_postponed_and_for_how_long(
     assert use.words.endswith(f"waiting: 10 reads (up to {use.longest_s[Permit.READ]:.0f} s)")
 
 
+async def test_budget_and_those_that_wait_are_forgotten(make: Callable[..., Store], redis: Redis) -> None:
+    """An hour after the last request. Queues of members that no longer wait would stay for ever."""
+    budget = make(2.0).budget
+    await take(budget, Permit.READ, "r", 3)
+    await budget.wait_s(Permit.EFFECT, "e", KEY)
+    kept = await redis.keys("ck:permits*")
+    assert len(kept) == 3
+    assert [key for key in kept if not 0 < await redis.ttl(key) <= 3600] == []
+
+
 async def test_single_institution_learns_alone(make: Callable[..., Store], redis: Redis) -> None:
     """A 429 lowers an institution's own rate; those of all institutions together make it the account's."""
     budget = make().budget
