@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
@@ -58,14 +59,20 @@ async def test_each_institution_gets_its_oldest_and_its_newest(store: Store, red
     assert claimed == {*one[:5], *one[-5:], *two[:5], *two[-5:]}
 
 
-async def test_backlog_that_was_copied_is_copied_again_only_in_parts(store: Store, redis: Redis, hand: Hand) -> None:
-    """Copying all of it in each claim would hold up Redis while much is due."""
+@pytest.mark.parametrize(
+    ("held", "taken", "copied"),
+    [(0, 1, [b"300", b"250", b"298", b"250"]), (MOST_OF_ONE, 0, [b"300", b"250", b"300", b"250"])],
+)
+async def test_backlog_that_was_copied_is_copied_again_only_in_parts(
+    store: Store, redis: Redis, hand: Hand, held: int, taken: int, copied: list[bytes]
+) -> None:
+    """Copying all of it in each claim would hold up Redis while much is due. It begins again when it is at the end."""
     await due(store, redis, hand, "cu-1", 300, ago_ms=LONG_AGO_MS)
-    copied = []
-    for _ in range(3):
-        assert len(await store.claim(1)) == 1
-        copied.append(await redis.hget(store.keys.due.replace(":due", ":turns:copied"), "next"))
-    assert copied == [b"300", b"250", b"298"]
+    found = []
+    for _ in copied:
+        assert len(await store.claim(1, holds={"cu-1": held})) == taken
+        found.append(await redis.hget(store.keys.due.replace(":due", ":turns:copied"), "next"))
+    assert found == copied
 
 
 async def test_new_call_does_not_wait_until_a_long_backlog_is_copied(store: Store, redis: Redis, hand: Hand) -> None:
@@ -74,6 +81,17 @@ async def test_new_call_does_not_wait_until_a_long_backlog_is_copied(store: Stor
     await due(store, redis, hand, "cu-new", 1, ago_ms=0)
     assert per_institution(await store.claim(128, holds={"cu-slow": MOST_OF_ONE})) == {"cu-new": 1}
     assert await redis.hget(store.keys.due.replace(":due", ":turns:copied"), "next") == b"10000"
+
+
+async def test_thousands_that_fall_due_together_hide_no_other(store: Store, redis: Redis, hand: Hand) -> None:
+    """All had been copied before. More than one part is copied in the next claim, and goes on where that ended."""
+    await due(store, redis, hand, "cu-slow", 200, ago_ms=LONG_AGO_MS)
+    holds = {"cu-slow": MOST_OF_ONE}
+    assert await store.claim(128, holds=holds) == []
+    hand.ms += LONG_AGO_MS
+    await due(store, redis, hand, "cu-slow", 12_500, ago_ms=LONG_AGO_MS - 1)
+    await due(store, redis, hand, "cu-ok", 5, ago_ms=LONG_AGO_MS - 11_000)
+    assert per_institution(await store.claim(128, holds=holds)) == {"cu-ok": 5}
 
 
 async def test_claim_that_takes_nothing_copies_nothing(store: Store, redis: Redis, hand: Hand) -> None:
