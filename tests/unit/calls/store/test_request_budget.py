@@ -124,6 +124,23 @@ def test_new_member_waits_no_longer_than_those_before_it_need(effects: int, wait
     assert budget.wait_ms(Permit.READ, "read", random=0.9) == wait_ms
 
 
+def test_nobody_waits_longer_than_half_a_minute() -> None:
+    """However many wait, and however low the rate is."""
+    assert max(Budget(0.5).waits_ms(Permit.READ, 50)) == 30_000
+
+
+def test_each_class_is_owed_its_share_of_the_rate() -> None:
+    """Three tenths are for effects, as many for checks, half as many for listings, a tenth for reads. Two at the most."""
+    budget = Budget(4.0)
+    assert [budget.wait_ms(kind, kind.name) for kind in Permit] == [0, 0, 0, 0]
+    owed = []
+    for _ in range(2):
+        budget.ms += 1000
+        budget.wait_ms(Permit.READ, "more", requests=9)
+        owed.append([float(number) for number in budget.script.stored[""].split()[9:13]])
+    assert owed == [[1.2, 1.2, 0.6, 0.4], [2, 2, 1.2, 0.8]]
+
+
 def test_use_is_what_got_a_permit_lately() -> None:
     """The mean of two seconds; what has to wait does not count."""
     budget = Budget(10.0)
@@ -139,6 +156,27 @@ def test_429_lowers_the_rate_by_15_percent_once_a_second() -> None:
         budget.ms += step_ms
         rates.append(budget.lower("busy", answered_per_s=20)[""])
     assert rates == pytest.approx([20, 20, 17, 17, 14.45])
+
+
+@pytest.mark.parametrize(
+    ("signs", "factor"),
+    [(["busy"], 1.5), (["busy", "busy"], 1.03), (["strained"] * 5, 1.06)],
+    ids=["first 429", "429", "503"],
+)
+@pytest.mark.parametrize("waits", [True, False])
+def test_learned_rate_grows_in_each_second_in_which_work_waits(signs: list[str], factor: float, waits: bool) -> None:
+    """By half until the second 429, then slowly. What nobody needs says nothing."""
+    budget = Budget()
+    for sign in signs:
+        budget.ms += 1000
+        assert not any(budget.waits_ms(Permit.CHECK, 5))
+        rate = budget.lower(sign, answered_per_s=20)[""]
+    if waits:
+        while not budget.wait_ms(Permit.READ, "waits"):
+            pass
+    budget.ms += 1000
+    budget.wait_ms(Permit.EFFECT, "another")
+    assert budget.script.rate == pytest.approx(rate * factor if waits else rate, abs=0.001)
 
 
 def test_learned_rate_is_four_at_the_least() -> None:
