@@ -82,6 +82,36 @@ def test_member_that_does_not_come_back_holds_nothing_for_long(late_ms: int, is_
     assert (budget.wait_ms(Permit.READ, "next") == 0) == is_free
 
 
+CHECK, LISTING, READ = Permit.CHECK, Permit.LISTING, Permit.READ
+
+
+@pytest.mark.parametrize(
+    ("asks", "waits", "had_theirs", "goes_first"),
+    [
+        (CHECK, LISTING, [], True),
+        (CHECK, LISTING, [LISTING], True),
+        (CHECK, LISTING, [CHECK, LISTING], True),
+        (CHECK, LISTING, [CHECK], False),
+        (LISTING, CHECK, [], False),
+        (LISTING, CHECK, [LISTING], False),
+        (LISTING, CHECK, [CHECK, LISTING], False),
+        (LISTING, CHECK, [CHECK], True),
+        (LISTING, READ, [LISTING], False),
+    ],
+)
+def test_class_that_had_no_share_goes_first_then_the_one_with_priority(
+    asks: Permit, waits: Permit, had_theirs: list[Permit], goes_first: bool
+) -> None:
+    """A new member takes both permits of a window if it goes first, else it leaves one for the member that waits."""
+    budget = Budget(2.0)
+    for n, kind in enumerate([*had_theirs, Permit.EFFECT, Permit.EFFECT][:2]):
+        assert budget.wait_ms(kind, f"before{n}") == 0
+    assert budget.wait_ms(waits, "waits") == 1500
+    budget.ms += 1300
+    assert (budget.wait_ms(asks, "asks", requests=2) == 0) == goes_first
+    assert (budget.wait_ms(asks, "asks") == 0) != goes_first
+
+
 @pytest.mark.parametrize("random", [0.0, 0.5])
 def test_read_does_not_overtake_an_effect_whatever_was_drawn(random: float) -> None:
     """It comes back a moment later, also if it is the first of its class, and there is room for it alone."""
@@ -97,8 +127,21 @@ def test_member_that_asks_again_waits_for_those_before_it() -> None:
     """The last of a hundred at ten requests per second: until the window is free, then 99 turns and an eighth."""
     budget = Budget(10.0)
     waits_ms = budget.waits_ms(Permit.READ, 110)
-    assert all(waits_ms[10:])
+    assert waits_ms[10:20] == [1000 + 100 * n for n in range(1, 11)]
     assert budget.wait_ms(Permit.READ, "READ109") == 1000 + 9913
+
+
+@pytest.mark.parametrize(("reads", "wait_ms"), [(2, 940 + 2000), (6, 940 + 7000)])
+def test_member_behind_an_effect_comes_back_at_a_random_time(reads: int, wait_ms: int) -> None:
+    """After those of its class that came before, which get one permit a second, and half of up to four turns more."""
+    budget = Budget(10.0)
+    assert not any(budget.waits_ms(Permit.LISTING, 10))
+    assert all(budget.waits_ms(Permit.READ, reads))
+    assert budget.wait_ms(Permit.EFFECT, "effect") == 1100
+    budget.ms += 1000
+    assert not any(budget.waits_ms(Permit.LISTING, 10))
+    budget.ms += 60
+    assert budget.wait_ms(Permit.READ, f"READ{reads - 1:03}") == wait_ms
 
 
 def test_class_behind_an_effect_expects_a_little_more_than_it_had() -> None:
@@ -114,9 +157,12 @@ def test_class_behind_an_effect_expects_a_little_more_than_it_had() -> None:
     assert budget.wait_ms(Permit.READ, "read") == pytest.approx(1000 / (1.3 * had_per_s), abs=1)
 
 
-@pytest.mark.parametrize(("effects", "wait_ms"), [(1, 2400), (8, 4800)])
+@pytest.mark.parametrize(("effects", "wait_ms"), [(1, 2400), (8, 4800), (16, 5000)])
 def test_new_member_waits_no_longer_than_those_before_it_need(effects: int, wait_ms: int) -> None:
-    """Two seconds at least, so that not all ask all the time; a quarter more or less, so that they do not ask together."""
+    """Two seconds at least, so that not all ask all the time; a fifth more here, so that they do not ask together.
+
+    The last one waits for the tenth of the rate that reads get in any case.
+    """
     budget = Budget(2.0)
     budget.waits_ms(Permit.LISTING, 2)
     assert all(budget.waits_ms(Permit.EFFECT, effects))
@@ -243,4 +289,14 @@ def test_what_503_taught_of_an_institution_is_forgotten_with_its_outage(calm: li
     for scope in ("cu-1", "cu-2"):
         budget.lower("strained", scope, acted_for=9)
     budget.script("forget_load", budget.ms, *calm)
+    assert budget.script.rates.keys() == left
+
+
+@pytest.mark.parametrize(("calm_ms", "left"), [(30_000, {""}), (30_001, set())])
+def test_what_503_taught_is_forgotten_after_half_a_minute(calm_ms: int, left: set[str]) -> None:
+    """Then no request needs a permit."""
+    budget = Budget()
+    budget.lower("strained")
+    budget.ms += calm_ms
+    budget.wait_ms(Permit.READ, "m")
     assert budget.script.rates.keys() == left
