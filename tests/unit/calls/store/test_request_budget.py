@@ -118,9 +118,10 @@ def test_read_does_not_overtake_an_effect_whatever_was_drawn(random: float) -> N
     budget = Budget(2.0)
     budget.waits_ms(Permit.READ, 2)
     budget.wait_ms(Permit.READ, "first")
-    budget.ms += budget.wait_ms(Permit.EFFECT, "effect", requests=2)
+    budget.ms += budget.wait_ms(Permit.EFFECT, "effect")
     assert budget.wait_ms(Permit.READ, "first", random=random) > 0
-    assert budget.wait_ms(Permit.EFFECT, "effect", requests=2) == 0
+    assert budget.wait_ms(Permit.EFFECT, "effect") == 0
+    assert budget.wait_ms(Permit.READ, "first") == 0, "no effect waits any more"
 
 
 def test_member_that_asks_again_waits_for_those_before_it() -> None:
@@ -185,6 +186,8 @@ def test_each_class_is_owed_its_share_of_the_rate() -> None:
         budget.wait_ms(Permit.READ, "more", requests=9)
         owed.append([float(number) for number in budget.script.stored[""].split()[9:13]])
     assert owed == [[1.2, 1.2, 0.6, 0.4], [2, 2, 1.2, 0.8]]
+    assert budget.wait_ms(Permit.EFFECT, "another") == 0
+    assert float(budget.script.stored[""].split()[9]) == 1
 
 
 def test_use_is_what_got_a_permit_lately() -> None:
