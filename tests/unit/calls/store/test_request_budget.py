@@ -270,6 +270,15 @@ def test_503_lowers_the_rate_to_three_fifths_of_what_was_sent() -> None:
     assert [min(rates), rates[-1]] == pytest.approx([0.6 * sent_per_s] * 2, abs=0.001)
 
 
+def test_503_counts_only_what_was_sent_lately() -> None:
+    """A burst that ended before the second sign was not what the service could not bear."""
+    budget = Budget()
+    budget.lower("strained")
+    budget.waits_ms(Permit.READ, 50)
+    budget.ms += 4000
+    assert budget.lower("strained") == {"": 10}
+
+
 def test_429_lowers_the_account_s_rate_if_one_is_set_however_low() -> None:
     """Then it is known that there is a limit, and that it is the account's."""
     budget = Budget(0.95)
