@@ -141,6 +141,7 @@ async def test_queues_that_fail_everywhere_stop_no_calls(store: Store, redis: Re
     assert (await store.breakers.report(RequestResult.ANSWER, "cu-4", EndpointKind.QUEUE))[1] == queues(ACCOUNT)
     assert names(await store.claim(10)) == {institution_member("cu-4")}
     assert set(await store.breakers.take_probes()) == set(queues("cu-1", "cu-2", "cu-3")), "they are tried at once"
+    assert await fail(store, "cu-1", 1, kind=EndpointKind.QUEUE) == [], "others have answered"
 
 
 async def test_calls_that_fail_everywhere_stop_no_listings(store: Store, hand: Hand) -> None:
