@@ -158,11 +158,11 @@ end
 -- the service that fails.
 local QUEUES, CALLS = '^queue (.+)$', '^.+$'
 local acted_for = #ARGV - rest + 1
-local is_everywhere, are_all, is_news = false, false, #opened > 0
-if is_news then
+local is_everywhere, are_all, is_unanswered = false, false, #opened > 0 and began >= answered
+if #opened > 0 then
     local failing, lately = count(found, kind == 'queue' and QUEUES or CALLS)
     are_all = acted_for > 0 and failing >= acted_for
-    is_everywhere = are_all or (lately >= together and began >= answered)
+    is_everywhere = are_all or (lately >= together and is_unanswered)
 end
 local is_away
 if kind == 'queue' then
@@ -173,7 +173,9 @@ if kind == 'queue' then
     end
 else
     local queues = kinds['queue ']
-    is_away = (is_open(queues) and queues.since >= answered) or (is_everywhere and is_failing(kinds, QUEUES))
+    -- The second: queues may fail first, and calls later, perhaps of one institution only, because others have none.
+    local are_both = is_open(queues) and (queues.since >= answered or is_unanswered)
+    is_away = are_both or (is_everywhere and is_failing(kinds, QUEUES))
 end
 if is_away and not is_open(all['']) then open(breakers_key, all, '', mine.failures, are_all and first_probe or 0) end
 return answer()

@@ -266,6 +266,21 @@ async def test_call_that_fails_between_answers_of_others_does_not_stop_the_servi
     assert await fail(store, "cu-1", 1, answered_s_ago=1.5) == [WHOLE]
 
 
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_calls_of_one_institution_that_fail_after_the_queues_stop_the_service_unless_others_are_answered(
+    store: Store, redis: Redis, hand: Hand, *, is_answered: bool
+) -> None:
+    """A service may lose its queues first, and then all, while there are calls of one institution only."""
+    await redis.zadd(store.keys.live, {"c:cu-1:v": 1})
+    for key in ("cu-1", "cu-2", "cu-3"):
+        await fail(store, key, kind=EndpointKind.QUEUE)
+    hand.ms += 20_000
+    assert await fail(store, "cu-1", FAILURES_THAT_OPEN - 1, answered_s_ago=0.5) == []
+    hand.ms += 1000
+    opened = await fail(store, "cu-1", 1, answered_s_ago=0.5 if is_answered else 1.5)
+    assert opened == [*calls("cu-1"), *([] if is_answered else [WHOLE])]
+
+
 async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: Store, hand: Hand) -> None:
     """429 with Retry-After: nothing is tried before its end, however many others ask for pauses; others go on."""
     for key in ("cu-1", "cu-2", "cu-3"):
