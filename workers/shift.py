@@ -262,14 +262,13 @@ class Shift:
     @property
     def _most_of_one(self) -> int:
         """Return how many calls of one institution may be in flight: no more than are free, so that some always are."""
-        return min(MOST_OF_ONE, max(1, self._free))
+        return min(MOST_OF_ONE, max(1, self._free)) if len(self.institutions.keys) > 1 else IN_FLIGHT
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
-        holds = self._holds if len(self.institutions.keys) > 1 else None
-        store = self.tools.store
+        store, most = self.tools.store, self._most_of_one
         known = store.pauses
-        claimed = await store.claim(room, shift_starts=shift_starts, holds=holds, most_of_one=self._most_of_one)
+        claimed = await store.claim(room, shift_starts=shift_starts, holds=self._holds, most_of_one=most)
         self.wakeups.claimed(found=bool(claimed))
         self.summary.pauses = store.pauses
         log_pauses(known, store.pauses, self.log)
@@ -303,9 +302,10 @@ class Shift:
         task.add_done_callback(partial(self._forget, owner))
 
     def _forget(self, owner: str, task: asyncio.Task[None]) -> None:
+        most_before = self._most_of_one
         self._tasks.pop(task, None)
-        if owner and self._holds[owner] >= self._most_of_one:
-            self.wakeups.wake()  # more of its calls may be due
+        if owner and most_before <= self._holds[owner] <= self._most_of_one:
+            self.wakeups.wake()  # it held what it may, and may hold one more now: another of its calls may be due
         self._holds[owner] -= 1
         if not self._holds[owner]:
             del self._holds[owner]

@@ -8,7 +8,18 @@ from callkeeper.calls.store.claims import MOST_OF_ONE
 from tests.harness.redis_in_step import virtually
 from tests.harness.virtual_time import KEY
 from tests.harness.virtual_worker import OTHER, working
-from workers.shift import IN_FLIGHT
+from workers.shift import IN_FLIGHT, Wakeups
+
+
+class CountedWakeups(Wakeups):
+    """Wake-ups that count the claims that found nothing."""
+
+    in_vain = 0
+
+    def claimed(self, *, found: bool) -> None:
+        """Note how a claim ended."""
+        self.in_vain += not found
+        super().claimed(found=found)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +94,23 @@ def test_only_institution_may_use_every_slot() -> None:
                 await works.call(pushed=False)
             await asyncio.sleep(15)
             assert works.most_in_flight[KEY] > MOST_OF_ONE + 1
+
+    virtually(law())
+
+
+def test_calls_that_are_finished_with_make_no_claims_if_no_more_are_due() -> None:
+    """With one institution nothing is held back, so a shift does not look for more whenever a call is finished with."""
+
+    async def law() -> None:
+        async with working() as works:
+            wakeups = works.rig.shift.wakeups = CountedWakeups()
+            works.between.slow[KEY] = 5.0
+            for _ in range(200):
+                await works.call()
+                await asyncio.sleep(0.05)
+            wakeups.in_vain = 0
+            await asyncio.sleep(30)
+            assert works.most_in_flight[KEY] > 2 * MOST_OF_ONE
+            assert wakeups.in_vain <= 30, "once a second"
 
     virtually(law())
