@@ -33,8 +33,10 @@ for _, entry in ipairs(redis.call('LRANGE', trail_key, 0, -1)) do redis.call('RP
 
 -- The tombstone keeps the record and the trail, in case the queue lists our id after all. It outlives the other record,
 -- which is kept from when it is settled, so that people who made a statement under our id can still see its outcome.
+-- What was erased is '1' for all, or a list of members (JSON).
 local ours, theirs = redis.call('HGET', item_key, 'erased'), redis.call('HGET', item, 'erased')
 local erased = (ours == '1' or theirs == '1') and '1' or ours or theirs
+if erased ~= '1' and ours and theirs then erased = string.sub(ours, 1, -2) .. ',' .. string.sub(theirs, 2) end
 local was = erased == '1' and erased_record or record
 redis.call('DEL', item_key, inbox_key)
 redis.call('HSET', item_key, 'moved', other, 'checks', own_checks, 'epoch', held[2], 'was', was)

@@ -568,6 +568,30 @@ async def test_merge_loses_nothing_of_either_record(store: Store, redis: Redis) 
     assert [note for note in (HINT, NEWER_HINT) if note not in read] == []
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "whole", "unnamed"),
+    [
+        ("", '["p-2"]', False, {"p-2"}),
+        ('["p-1"]', "", False, {"p-1"}),
+        ('["p-1"]', '["p-2"]', False, {"p-1", "p-2"}),
+        ('["p-1"]', "1", True, set()),
+        ("1", '["p-2"]', True, set()),
+    ],
+)
+async def test_merge_keeps_what_was_erased_of_either_record(
+    store: Store, redis: Redis, ours: str, theirs: str, *, whole: bool, unnamed: set[str]
+) -> None:
+    """Different members may have been erased in the two records of a call."""
+    await live(store, B, 60_000)
+    await live(store, A)
+    for call_id, erased in ((A, ours), (B, theirs)):
+        if erased:
+            await redis.hset(store.keys.item(call_id.member), "erased", erased)
+    await store.merge(await claim(store), record_of(A, checks=0), B)
+    item = await claim(store)
+    assert (item.member, item.is_erased, set(item.unnamed)) == (B.member, whole, unnamed)
+
+
 async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis) -> None:
     """Notes to the old id reach the merged record."""
     await live(store, A)
