@@ -234,7 +234,7 @@ class Shift:
             self.beat()
             self._keep_institutions_fresh()
             await self.institutions.enlist()
-            room = min(CLAIM_AT_ONCE, (self._free + 1) // 2)  # how many each may hold depends on what is left
+            room = min(CLAIM_AT_ONCE, self._free)
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
             for item in claimed:
@@ -266,9 +266,10 @@ class Shift:
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
-        store, most = self.tools.store, self._most_of_one
+        holds = self._holds if len(self.institutions.keys) > 1 else None
+        store = self.tools.store
         known = store.pauses
-        claimed = await store.claim(room, shift_starts=shift_starts, holds=self._holds, most_of_one=most)
+        claimed = await store.claim(room, shift_starts=shift_starts, holds=holds, free=self._free)
         self.wakeups.claimed(found=bool(claimed))
         self.summary.pauses = store.pauses
         log_pauses(known, store.pauses, self.log)

@@ -2,14 +2,14 @@
 -- PARTS: breakers, replaced_redis, server, turns
 -- KEYS: due, wake, breakers, pause, epoch, queue, claimer, endpoints, live, pause_history, pauses_restored
 -- ARGV: clock, prefix, limit, lease_ms, name, farthest_ms, shift_starts, is_probe, claim_number, number_kept_s, last_epoch,
---       last_epoch_ms, most_of_one, schema, last_born, last_claimed_ms, remembered, rest...
+--       last_epoch_ms, most_of_one, free, schema, last_born, last_claimed_ms, remembered, rest...
 -- `claimer` has the last claim of this claimer, `name` is its name, and this claim has `claim_number`. No legal due time is
 -- farther ahead than `farthest_ms`. `shift_starts` and `is_probe` (of the account) are '1' or ''. `last_epoch` is that of
 -- the claimer's last claim, '' for none; `last_epoch_ms` that server's present time by the claimer's own clock.
--- `most_of_one` is how many calls of one institution the claimer may hold, '' for any number. `schema` is its schema
--- number. `last_born`, `last_claimed_ms` and `remembered` are `born`, `claimed_ms` and the pauses that its last claim
--- saw, '' or 0 for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it
--- holds) pairs.
+-- `most_of_one` is how many calls of one institution the claimer may hold, '' for any number; it may hold no more of them
+-- than it could still claim either: `free` members of any institution, '' for any number. `schema` is its schema number.
+-- `last_born`, `last_claimed_ms` and `remembered` are `born`, `claimed_ms` and the pauses that its last claim saw, '' or 0
+-- for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it holds) pairs.
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born,
 -- whether a process knew other data before (1 or 0), claimed_ms, [member, nonce, checks, lost writes, failures,
@@ -62,8 +62,9 @@ if number == last_number then
         if held[1] == its_nonce and held[2] == server.id then hand_out(member, its_nonce, 0) end
     end
 elseif number > last_number then
-    local most, holds = num(most_of_one, math.huge), {}
+    local most, free, holds = num(most_of_one, math.huge), num(free, math.huge), {}
     for n = rest, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
+    local function is_full(institution) return (holds[institution] or 0) >= math.min(most, free - #taken) end
 
     -- Tell whether the service asked for a pause of an institution's requests, of whatever kind.
     local function is_paused(institution) return is_open(away[institution]) and away[institution].why == 'pause' end
@@ -83,7 +84,7 @@ elseif number > last_number then
             redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
             return
         end
-        if kind == 'c' and (holds[institution] or 0) >= most then return end
+        if kind == 'c' and is_full(institution) then return end
         if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
             redis.call('ZREM', due_key, member)
             return
@@ -111,7 +112,6 @@ elseif number > last_number then
     end
     if redis.call('ZCOUNT', due_key, '-inf', now) > limit - #taken then
         if limit > #taken then
-            local function is_full(institution) return (holds[institution] or 0) >= most end
             take_turns({now = now, number = number, taken = taken, turns = {}, take = take, is_full = is_full}, limit)
         end
     else

@@ -154,13 +154,13 @@ class Store(Inbox):
         shift_starts: bool = False,
         is_probe: bool = False,
         holds: Mapping[str, int] | None = None,
-        most_of_one: int = MOST_OF_ONE,
+        free: int | None = None,
     ) -> list[ClaimedItem]:
         """Claim up to ``limit`` due members, half of them the longest due, half the last to fall due. Also read pauses.
 
         ``shift_starts``: a new due time may ask for a job again. ``is_probe``: claim although the account's breaker is
-        open, to test it. ``holds``: how many calls of each institution are in flight here, if that is limited to
-        ``most_of_one``.
+        open, to test it. ``holds``: how many calls of each institution are in flight here, if that is limited: to
+        `MOST_OF_ONE`, and to how many of the ``free`` places are left.
         """
         asked_at_s = self.monotonic()
         self._claims += 1
@@ -178,7 +178,8 @@ class Store(Inbox):
             number_kept_s=REMEMBERED_S,
             last_epoch=seen_epoch,
             last_epoch_ms=seen_ms + int((asked_at_s - seen_at_s) * 1000),
-            most_of_one="" if holds is None else most_of_one,
+            most_of_one="" if holds is None else MOST_OF_ONE,
+            free="" if holds is None or free is None else free,
             schema=self.schema,
             last_born=self._memory.born,
             last_claimed_ms=self._memory.claimed_ms,

@@ -51,6 +51,16 @@ async def test_institutions_get_equal_shares(store: Store, redis: Redis, hand: H
     assert sum(ones[:7], Counter()) == {f"cu-{n}": 1 for n in range(7)}
 
 
+async def test_institutions_hold_no_more_than_is_still_free(store: Store, redis: Redis, hand: Hand) -> None:
+    """Two that could fill every place leave a third of them to others, and one more when a place gets free."""
+    for key in ("cu-1", "cu-2"):
+        await due(store, redis, hand, key, 100, ago_ms=LONG_AGO_MS)
+    holds = {"cu-1": 20, "cu-2": 20}
+    assert per_institution(await store.claim(60, holds={}, free=60)) == holds
+    assert await store.claim(20, holds=holds, free=20) == []
+    assert len(await store.claim(21, holds=holds, free=21)) == 1
+
+
 async def test_each_institution_gets_its_oldest_and_its_newest(store: Store, redis: Redis, hand: Hand) -> None:
     """Half of a claim waited longest, half fell due last: of each institution."""
     one = await due(store, redis, hand, "cu-1", 100, ago_ms=LONG_AGO_MS)
