@@ -147,7 +147,7 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
     # If the queue has listed this call after all, this record stays: stored details must then be read first.
     claim.call = replace(claim.call, plan=replace(claim.call.plan, needs_verifying=True))
     await claim.keep()
-    claim.is_over = await claim.tools.store.merge(claim.item, claim.call, other)
+    claim.is_over = await claim.tools.store.merge(claim.item, claim.stored, other)
     if claim.is_over:
         claim.tools.log.info("calls_merged", into=voice_id)
     return claim.is_over

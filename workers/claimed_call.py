@@ -169,6 +169,9 @@ class Claim:
         for note in notes:
             call, lines = _noted(call, note, tools.book, item.now)
             entries += lines
+        if item.is_erased and call.life.phase in _UNDER_WAY and call.names.phone_number is None:
+            # Rules may ask for the number, which is not stored: without it they would decide otherwise in each claim.
+            call = replace(call, plan=replace(call.plan, needs_verifying=True))
         is_found = before.life.phase is Phase.HINTED and call.life.phase is not Phase.HINTED
         is_first_look = any(isinstance(note, Listed) and note.is_first_look for note in notes)
         if item.lost is None and is_found and not _is_begun(notes):
@@ -268,11 +271,10 @@ class Claim:
         Raises:
             WriteRefused: The lease is gone, or a condition of this write does not hold.
         """
-        self._stay_erased()
         self.call = replace(self.call, saved_at=self.now, revision=self.call.revision + 1)
         await self.tools.store.keep(
             self.item,
-            encode_call(self.call),
+            encode_call(self.stored),
             entries=self.entries,
             book_check=book_check,
             only_if_no_notes=only_if_no_notes,
@@ -294,22 +296,21 @@ class Claim:
         self.call = await self.tools.store.members.follow(self.call_id, self.call, now)
         await self.keep_marks()
         self.call = replace(self.call, saved_at=now, revision=self.call.revision + 1)
-        await self._write(encode_call(self.call), placement)
+        await self._write(encode_call(self.stored), placement)
 
-    def _stay_erased(self) -> None:
-        """Drop the number and the names that events have brought back into the record of a call that was erased."""
+    @property
+    def stored(self) -> Call:
+        """The record as it is stored: if it was erased, without the number and the names that events have brought back."""
         if self.item.is_erased:
-            self.call = without_caller(self.call)
-        elif self.item.unnamed:
-            self.call = without_names(self.call, self.item.unnamed)
+            return without_caller(self.call)
+        return without_names(self.call, self.item.unnamed) if self.item.unnamed else self.call
 
     async def keep_marks(self) -> None:
         """Store what later calls of the member and the number must know of this one."""
-        self._stay_erased()
-        days = self.tools.book.history_days
-        self.call = await self.tools.store.earlier_calls.keep(
-            self.call_id, self.call, policies=self.tools.book.policies, days=days, now=self.now
-        )
+        days, policies = self.tools.book.history_days, self.tools.book.policies
+        keep = self.tools.store.earlier_calls.keep
+        kept = await keep(self.call_id, self.stored, policies=policies, days=days, now=self.now)
+        self.call = replace(self.call, ledger=kept.ledger)
 
     async def forget(self) -> None:
         """Delete the record. Its trail stays for a day."""

@@ -30,6 +30,7 @@ from callkeeper.calls.notes import Distrusted, Listed, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call, parse_call
+from callkeeper.calls.rules.file import parse_rules
 from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.inbox import Inbox
@@ -40,7 +41,7 @@ from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.archivist import START, Archivist, settled
-from tests.harness.virtual_time import KEY
+from tests.harness.virtual_time import KEY, Rig
 from tests.records import with_stored
 from tests.sandbox_fixtures import Asgi
 
@@ -785,6 +786,50 @@ async def test_later_event_of_an_erased_call_brings_nothing_back(
     left = [line[:60] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *words)]
     assert [line.partition(" ")[0] for line in left] == ["b'ck:events'"] * (later == "unknown id")
     assert (await rig.record(call)).life.reason != "lost"
+
+
+BARRED_NUMBER = f"""
+[checks]
+at = [10, 20, 40]
+[[rule]]
+name = "barred"
+when = {{ number = {{ like = "{NUMBER[:6]}*" }} }}
+then = "hold"
+because = "The number is barred."
+[[rule]]
+name = "verified"
+when = {{ verified = true }}
+then = "enroll"
+validation_type = "as_verified"
+because = "Somebody verified the caller."
+[[rule]]
+name = "otherwise"
+then = "hold"
+because = "Nothing is known."
+"""
+
+
+async def test_erased_call_that_goes_on_is_decided_by_its_number(sandbox_asgi: Asgi, redis: "Redis") -> None:
+    """The number is not stored, so each claim reads it before it decides, and decides as the one before."""
+    sandbox_asgi.begin_now()
+    sandbox_asgi.world.add_member(KEY, "p-7", [NUMBER])
+    rig = Rig(sandbox_asgi, redis, parse_rules(BARRED_NUMBER.encode(), name="barred"))
+    call = await rig.begin_call(Happening(Kind.END, 9000), phone_number=NUMBER, run_s=20)
+    for target, body in (("details", NOT_FOUND), ("queue", NO_CALLS)):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=200, body=body))
+    await rig.run(100)
+    assert (await Eraser(redis, keys=Keys()).erase(Whose(KEY, person_id="p-7"), holds=Holds())).erased == 1
+    rig.stage.sandbox.faults.clear()
+    await rig.run(30)
+    said = Verified(operator="ann", said_at=rig.clock.now, person_id="p-7", validation_type="Other")
+    await rig.note(call, said, even_settled=True)
+    await rig.run(200)
+    lines = [json.loads(line) for line in await redis.lrange(Keys().trail(CallId(KEY, call.voice_id).member), 0, -1)]
+    said_at = next(n for n, line in enumerate(lines) if line["what"] == "said")
+    decided = [(line["kind"], line["rule"]) for line in lines[said_at:] if line["what"] == "decided"]
+    assert decided == [("hold", "barred")]
+    assert not (await rig.record(call)).is_settled
+    assert NUMBER not in await everything(redis, None)
 
 
 async def test_erased_name_in_another_member_s_call_does_not_come_back(rig: Archivist) -> None:
