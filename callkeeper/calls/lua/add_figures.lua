@@ -9,9 +9,9 @@
 -- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the
 -- process's own clock, `up_ms` how long it has run, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if
 -- the process shuts down. A process that vanished is remembered for `vanished_kept_s`.
--- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last words.
--- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
--- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
+-- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last
+-- words. '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day
+-- with `slots` an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
 -- '*' is an answer that was seen, `assumption|answer|institution`, with the value `n|shape`. `survey` keeps of each answer
 -- how often it was seen, when first and last, and since when at each of at most MOST_PLACES institutions, a number that is
 -- put in front.

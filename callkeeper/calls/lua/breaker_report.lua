@@ -12,7 +12,9 @@
 -- reporter's last one changes nothing.
 local now = now_ms()
 local opened, closed = {}, {}
-local function answer() return {redis.call('HGETALL', breakers_key), redis.call('HGETALL', endpoints_key), opened, closed} end
+local function answer()
+    return {redis.call('HGETALL', breakers_key), redis.call('HGETALL', endpoints_key), opened, closed}
+end
 if tonumber(number) <= num(redis.call('HGET', claimer_key, 'report'), 0) then return answer() end
 redis.call('HSET', claimer_key, 'report', number)
 redis.call('EXPIRE', claimer_key, number_kept_s)

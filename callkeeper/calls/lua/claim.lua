@@ -27,7 +27,8 @@ if number > last_number and shift_starts == '1' then redis.call('DEL', wake_key)
 local server = see_server(now, nonce)
 local is_empty = (server.before or '') == ''
 local is_replaced = knew_other_data(epoch_key, server.born, last_born) or not is_empty
-restore_pauses(pause_key, pause_history_key, pauses_restored_key, server.born, last_born, is_empty, server.is_older, remembered, now)
+restore_pauses(pause_key, pause_history_key, pauses_restored_key, server.born, last_born, is_empty, server.is_older,
+    remembered, now)
 local lost_from, lost_until = num(server.lost_from, nil), num(server.lost_until, nil)
 local lost_ms = lost_from and lost_until and lost_until - lost_from or -1
 
@@ -45,14 +46,20 @@ local limit = tonumber(limit)
 local away, kinds = breakers(breakers_key), breakers(endpoints_key)
 if is_open(away['']) and is_probe ~= '1' then limit = 0 end
 
-local answer = {now, server.id, server.since, redis.call('HGETALL', breakers_key), redis.call('HGETALL', pause_key), -1, redis.call('LLEN', queue_key), lost_ms,
-    redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), server.born, is_replaced and 1 or 0, server.claimed_ms}
+local answer = {
+    now, server.id, server.since, redis.call('HGETALL', breakers_key), redis.call('HGETALL', pause_key), -1,
+    redis.call('LLEN', queue_key), lost_ms, redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), server.born,
+    is_replaced and 1 or 0, server.claimed_ms,
+}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures', 'erased')
     local notes = redis.call('HGETALL', prefix .. ':inbox:' .. member)
     -- If the number of checks cannot be read, count all of them as spent.
-    answer[#answer + 1] = {member, its_nonce, num(kept[2] or '0', CHECK_LIMIT), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes, kept[5] or ''}
+    answer[#answer + 1] = {
+        member, its_nonce, num(kept[2] or '0', CHECK_LIMIT), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes,
+        kept[5] or '',
+    }
 end
 
 if number == last_number then
@@ -74,7 +81,8 @@ elseif number > last_number then
         local item = prefix .. ':item:' .. member
         local kind, institution = string.match(member, '^(%a):([^:]*)')
         institution = institution or ''
-        if kind == 'i' and (is_open(kinds['queue ']) or is_open(kinds['queue ' .. institution]) or is_paused(institution)) then
+        local is_unlisted = is_open(kinds['queue ']) or is_open(kinds['queue ' .. institution])
+        if kind == 'i' and (is_unlisted or is_paused(institution)) then
             redis.call('ZADD', due_key, now + LISTED_LATER, member) -- a probe that is answered makes it due before
             return
         end

@@ -1,8 +1,8 @@
 -- Take permits for a member's next requests.
 -- PARTS: request_budget
 -- ARGV: clock, permit_class, requests, member, random, rest...
--- `random` is a number from 0 to 1; `rest` are (scope, configured rate or 0) pairs: of the account, and of the institution if
--- it has a limit of its own.
+-- `random` is a number from 0 to 1; `rest` are (scope, configured rate or 0) pairs: of the account, and of the
+-- institution if it has a limit of its own.
 -- Returns 0 if the requests may be sent, else after how many ms to ask again. A repetition takes once more, which errs on
 -- the safe side.
 local MOST = {2, 1, 1, 1} -- permits that a member of each class takes at most

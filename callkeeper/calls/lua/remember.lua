@@ -2,11 +2,11 @@
 -- PARTS: replaced_redis
 -- KEYS: pause, pause_history, pauses_restored, epoch
 -- ARGV: clock, new_name, last_born, last_claimed_ms, remembered
--- The data in Redis gets `new_name` if it has none. `last_born` is its name when the process looked last, '' for never;
--- `remembered` the pauses that it saw then, '' for none, else JSON, `last_claimed_ms` as in claim.lua: see
+-- The data in Redis gets `new_name` if it has none. `last_born` is its name when the process looked last, '' for
+-- never; `remembered` the pauses that it saw then, '' for none, else JSON, `last_claimed_ms` as in claim.lua: see
 -- `callkeeper.calls.store.pausing.PauseMemory`.
--- Returns {name of the data, pauses, claimed_ms}, or {} if the data is older and no worker has seen that: its claim gives the
--- data a new name, and until then the process must not forget what it saw.
+-- Returns {name of the data, pauses, claimed_ms}, or {} if the data is older and no worker has seen that: its claim
+-- gives the data a new name, and until then the process must not forget what it saw.
 local known = redis.call('HMGET', epoch_key, 'id', 'born', 'before', 'claimed_ms')
 local born, claimed_ms = known[2], num(known[4], 0)
 local is_claimed = known[1] == epoch()

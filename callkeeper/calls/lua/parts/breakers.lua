@@ -1,7 +1,7 @@
--- The breakers (`callkeeper.calls.store.breakers`). One hash has those of the account ('') and of institutions, as in members. Another
--- one has those of kinds of endpoints: 'queue ' for all institutions, 'queue <institution>' for one, 'check <institution>'
--- for its checks. The value is 'failures since wait why'. `since` is 0 while closed. `wait` is the time of the next probe,
--- or when it began to fail while closed. An unreadable breaker counts as closed.
+-- The breakers (`callkeeper.calls.store.breakers`). One hash has those of the account ('') and of institutions, as in
+-- members. Another one has those of kinds of endpoints: 'queue ' for all institutions, 'queue <institution>' for one,
+-- 'check <institution>' for its checks. The value is 'failures since wait why'. `since` is 0 while closed. `wait` is
+-- the time of the next probe, or when it began to fail while closed. An unreadable breaker counts as closed.
 local function breakers(key)
     local found, all = {}, redis.call('HGETALL', key)
     for n = 1, #all, 2 do

@@ -1,7 +1,8 @@
 -- The first part of all scripts. A script names its other parts, its keys and its arguments in its first lines;
--- `callkeeper.calls.store.script` makes keys and arguments locals in front of this file: KEYS with the ending `_key`, ARGV as they are, and of what is repeated (`rest...`)
--- the index of its first. `clock` is the present time in ms, or '' for Redis's own clock (always, outside of tests).
--- CHECK_LIMIT, MOST_TOMBSTONES and CHANGES_KEPT are put in front, too.
+-- `callkeeper.calls.store.script` makes keys and arguments locals in front of this file: KEYS with the ending `_key`,
+-- ARGV as they are, and of what is repeated (`rest...`) the index of its first. `clock` is the present time in ms, or
+-- '' for Redis's own clock (always, outside of tests). CHECK_LIMIT, MOST_TOMBSTONES and CHANGES_KEPT are put in front,
+-- too.
 
 -- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
 local function num(stored, default) return stored and tonumber(stored) or default end

@@ -7,10 +7,11 @@ local MOST_CLAIMED = 20000 -- ms that a claim adds to `claimed_ms` at the most, 
 -- claimed_ms, seen: the time of the last claim, is_older}; nil is what nobody has written.
 local function see_server(now, new_name)
     local id = epoch()
-    local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born', 'claimed_ms')
+    local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born',
+        'claimed_ms')
     local s = {
-        id = id, since = num(known[2], now), before = known[4], lost_from = known[5], lost_until = known[6], born = known[7] or '',
-        claimed_ms = num(known[8], 0), seen = num(known[3], now),
+        id = id, since = num(known[2], now), seen = num(known[3], now), before = known[4], lost_from = known[5],
+        lost_until = known[6], born = known[7] or '', claimed_ms = num(known[8], 0),
     }
     s.is_older = known[1] and is_older_data(s.claimed_ms, last_claimed_ms)
     if known[1] ~= id or (s.is_older and last_born == s.born) then -- the second: imported while the server ran
@@ -18,7 +19,8 @@ local function see_server(now, new_name)
         local ended = now
         -- The clocks of two servers may differ by hours. The claimer's own clock tells how much time has passed, except
         -- for the seconds in which its Redis client repeated this claim.
-        if last_epoch == s.before then ended = math.max(tonumber(last_epoch_ms), math.min(now, tonumber(last_epoch_ms) + 5000)) end
+        local last_ms = tonumber(last_epoch_ms)
+        if last_epoch == s.before then ended = math.max(last_ms, math.min(now, last_ms + 5000)) end
         if known[1] and ended >= num(known[3], 0) then s.lost_until = string.format('%.0f', ended) end
         if known[1] or s.born == '' then s.born = new_name end -- a web process may have named the data of an emptied one
         redis.call('HSET', epoch_key, 'id', id, 'since', s.since, 'before', s.before, 'lost_from', s.lost_from,

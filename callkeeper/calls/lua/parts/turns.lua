@@ -1,7 +1,7 @@
--- If more is due than one claim takes, institutions take turns (claim.lua). The due set may be long, so what is due is also kept in a
--- sorted set of each institution ('' for what is no call), in `turns` by the number of its last turn. These only
--- copy the due set, which counts. Each claim copies what fell due since the last one, and a part of the rest: a
--- large part until all was copied once, then a small one, because some writes to the due set are dated back.
+-- If more is due than one claim takes, institutions take turns (claim.lua). The due set may be long, so what is due is
+-- also kept in a sorted set of each institution ('' for what is no call), in `turns` by the number of its last turn.
+-- These only copy the due set, which counts. Each claim copies what fell due since the last one, and a part of the
+-- rest: a large part until all was copied once, then a small one, because some writes to the due set are dated back.
 local turns, copied = prefix .. ':turns', prefix .. ':turns:copied'
 local function turn_of(owner) return prefix .. ':turn:' .. owner end
 local PAGE, MOST_COPIED, COPIED_NEWEST, COPIED_AGAIN, KEPT_S = 1000, 10000, 2000, 250, 3600

@@ -9,6 +9,7 @@ from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES
 
 ROOT = Path(__file__).parents[4]
+LUA = ROOT / "callkeeper/calls/lua"
 
 
 def _script(call: ast.Call) -> str | None:
@@ -25,11 +26,20 @@ def test_every_script_has_one_python_function() -> None:
     files = (path for top in ("callkeeper", "workers") for path in (ROOT / top).rglob("*.py"))
     texts = filter(re.compile(r"\b(call|Script|_run)\(").search, (path.read_text() for path in files))
     calls = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
-    scripts = {path.stem for path in (ROOT / "callkeeper/calls/lua").glob("*.lua")}
+    scripts = {path.stem for path in LUA.glob("*.lua")}
     assert Counter(name for name in map(_script, calls) if name in scripts) == Counter(scripts)
 
 
-SCRIPTS = {path.name: re.sub(r"--.*", "", path.read_text()) for path in (ROOT / "callkeeper/calls/lua").rglob("*.lua")}
+SCRIPTS = {path.name: re.sub(r"--.*", "", path.read_text()) for path in LUA.rglob("*.lua")}
+
+
+LONGEST = 125
+
+
+def test_lines_of_scripts_are_no_longer_than_those_of_modules() -> None:
+    """The linter does not read Lua."""
+    lines = [line for path in LUA.rglob("*.lua") for line in path.read_text().splitlines()]
+    assert [line for line in lines if len(line) > LONGEST] == []
 
 
 def test_no_script_repeats_a_limit() -> None:
