@@ -19,6 +19,7 @@ from callkeeper.calls.rules.matching import judge
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry, encode_entry
+from callkeeper_sandbox.service import population
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -30,8 +31,10 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 _BATCH = 500
+_PHONE = population.phone(KEY, 10)
 _LISTED_AS = fingerprint(
     Listed(
+        phone_number=_PHONE,
         listed_at=datetime.now(UTC),
         started_at=datetime.now(UTC),
         person_id=PERSON,
@@ -54,7 +57,7 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
             started_at=now - timedelta(seconds=12),
             first_seen_at=now - timedelta(seconds=12),
         ),
-        names=Names(alternate_id=f"{voice_id}-alternate", phone_number="5551000010"),
+        names=Names(alternate_id=f"{voice_id}-alternate", phone_number=_PHONE),
         seen=Seen(
             person_id=PERSON,
             core_username="bench",
