@@ -6,7 +6,7 @@ from collections.abc import Collection
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import StoreSettings
 from callkeeper.app.terminal import Misused
-from callkeeper.calls.call_query import number_of
+from callkeeper.calls.phone_number import number_of
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.earlier_calls import number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose

@@ -39,7 +39,7 @@ from callkeeper.archive.statements import (
 )
 from callkeeper.archive.tables import chains, erased, holds, in_parts, is_same_line, is_whole, lines, people, terms
 from callkeeper.archive.writing import ChainEnd, Head, insert_once
-from callkeeper.calls.call_query import COMPARED, digits_of, same_number
+from callkeeper.calls.phone_number import COMPARED, digits_of, same_number
 from callkeeper.calls.store.erasing import Holds
 from callkeeper.service.endpoints import is_same_id
 from callkeeper.service.secret import Secret

@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from callkeeper.calls.call_query import digits_of, search_terms
+from callkeeper.calls.call_query import search_terms
 from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.record import Call, encode_call, parse_call, without_unknown
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 

@@ -33,7 +33,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from callkeeper.archive.lines import end_of, ms_of, number_term
 from callkeeper.archive.tables import chains, has_later_version, is_same_line, is_whole, lines, people, terms
-from callkeeper.calls.call_query import AROUND, COMPARED, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery, digits_of
+from callkeeper.calls.call_query import AROUND, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery
+from callkeeper.calls.phone_number import COMPARED, digits_of
 from callkeeper.calls.record import Reason
 from callkeeper.service.endpoints import is_institution_key
 

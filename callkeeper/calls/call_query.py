@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
+from callkeeper.calls.phone_number import COMPARED, digits_of, same_number
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.trail import Entry
 
@@ -23,9 +24,6 @@ YEARS: Final = range(1970, 9999)
 """Years of which an instant can be compared in any time zone."""
 
 AROUND: Final = timedelta(minutes=5)
-
-COMPARED: Final = 6
-"""Two notations of one number end in the same digits, this many. Otherwise parsing is skipped."""
 
 LONGEST: Final = 256
 """How many characters of a query are read."""
@@ -52,34 +50,6 @@ FILTERS: Final = ("state", "institution", "outcome", "rule", "policy", "operator
 """The filters of a list of calls, as addresses and options name them. None of them is about a member."""
 
 _TERM: Final = re.compile(rf'(?<!\S)({"|".join(TERMS)}):(?:"([^"]+)"|(\S+))', re.IGNORECASE)
-
-
-def number_of(text: str, country: str) -> str | None:
-    """Return a complete phone number as digits with its country code; None if it is not one.
-
-    ``country``: that of a number without a country code, in two letters.
-    """
-    import phonenumbers  # noqa: PLC0415  (its tables are large; only searches need them)
-
-    try:
-        parsed = phonenumbers.parse(text, country)
-    except phonenumbers.NumberParseException:
-        return None
-    return phonenumbers.format_number(parsed, phonenumbers.PhoneNumberFormat.E164)[1:]
-
-
-def same_number(one: str, other: str, country: str) -> bool:
-    """Tell whether two texts are the same phone number. Incomplete numbers are compared by their digits."""
-    return _canonical(one, country) == _canonical(other, country)
-
-
-def _canonical(text: str, country: str) -> str:
-    return number_of(text, country) or digits_of(text)
-
-
-def digits_of(text: str) -> str:
-    """Return the digits of a text."""
-    return "".join(letter for letter in text if letter.isascii() and letter.isdigit())
 
 
 @dataclass(frozen=True, slots=True)

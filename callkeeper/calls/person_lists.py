@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 
 
-def digits_of(phone_number: str) -> str:
+def digits_and_stars(phone_number: str) -> str:
     """Return the digits of a phone number or a pattern, and its wildcards."""
     return "".join(one for one in phone_number if one == "*" or (one.isascii() and one.isdigit()))
 
@@ -21,13 +21,13 @@ class Numbers:
     @classmethod
     def of(cls, entries: Iterable[str]) -> "Numbers":
         """Read numbers and patterns as people write them: ``+1 900 555 0100``, ``+1900*``."""
-        digits = {digits_of(entry) for entry in entries}
+        digits = {digits_and_stars(entry) for entry in entries}
         patterns = sorted(entry for entry in digits if "*" in entry)
         return cls(frozenset(digits), re.compile("|".join(map(translate, patterns))) if patterns else None)
 
     def hold(self, phone_number: str) -> bool:
         """Tell whether a number is among them. A withheld one, without digits, never is."""
-        digits = digits_of(phone_number).replace("*", "")
+        digits = digits_and_stars(phone_number).replace("*", "")
         if not digits:
             return False
         return digits in self.whole or (self.patterns is not None and self.patterns.match(digits) is not None)

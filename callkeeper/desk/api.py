@@ -21,8 +21,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.call_query import FILTERS, FilterWrong, digits_of
+from callkeeper.calls.call_query import FILTERS, FilterWrong
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery, filtered, parse_query, same_number
+from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery, filtered, parse_query
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.phone_number import same_number
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.queries import SCAN_LIMIT, Lookup, Page

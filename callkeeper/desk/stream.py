@@ -16,8 +16,8 @@ from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callkeeper.calls.call_query import same_number
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.phone_number import same_number
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.store.change_stream import START, Changes, is_position, order
 from callkeeper.calls.store.keys import KEYS, Keys

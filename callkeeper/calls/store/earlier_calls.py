@@ -7,7 +7,6 @@ ask a person or hold an enroll on these marks (``callkeeper.calls.rules.proofs``
 """
 
 import hmac
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -22,6 +21,7 @@ from callkeeper.calls.effect_ledger import UNDER_WAY
 from callkeeper.calls.fact_derivation import has_green_voice, is_suspected, research_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
+from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Mark, Marks
 from callkeeper.calls.statuses import FRAUD
@@ -44,8 +44,6 @@ DAY_S: Final = 86400
 _SHORTEST, _COMPARED = 7, 10
 """How many digits a phone number has at least, and how many of them, from the right, are compared."""
 
-_NO_DIGITS: Final = re.compile("[^0-9]+")
-
 _WITHHELD: Final = frozenset({"266696687", "7378742833", "2562533", "8656696", "86282452253"})
 """How telephone networks write anonymous, restricted, blocked, unknown and unavailable, in the letters of a keypad."""
 
@@ -63,7 +61,7 @@ def digits_compared(phone_number: str | None) -> str | None:
 
     Cached, because each step of a call asks it.
     """
-    digits = _NO_DIGITS.sub("", phone_number or "")
+    digits = digits_of(phone_number or "")
     if len(digits) < _SHORTEST or len(set(digits[-_COMPARED:])) == 1 or digits in _WITHHELD:
         return None
     return digits[-_COMPARED:]

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
-from callkeeper.calls.call_query import digits_of, members_of, same_number
+from callkeeper.calls.call_query import members_of
 from callkeeper.calls.claimed_item import WHOLLY_ERASED, parse_unnamed
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
+from callkeeper.calls.phone_number import digits_of, same_number
 from callkeeper.calls.record import (
     Call,
     Identity,

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.calls.call_query import digits_of
 from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Pushed, encode_note
+from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.settlement import CONFIRM_LOOKS_S
 from callkeeper.calls.store.keys import KEYS, Keys, Retention
 from callkeeper.calls.store.script import Arg

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from msgspec.structs import replace as changed
 
-from callkeeper.calls.call_query import NEEDS_PERSON, CallQuery, FilterWrong, filtered, parse_query, same_number
+from callkeeper.calls.call_query import NEEDS_PERSON, CallQuery, FilterWrong, filtered, parse_query
 from callkeeper.calls.record import Call, Candidate, History, Life, Names, Reading, Reason, Seen
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.states import state_named
@@ -59,12 +59,6 @@ def test_time_is_the_viewers_own() -> None:
     assert not means("10:40", zone_h=2)
     late = changed(CALL, life=changed(CALL.life, started_at=datetime(2026, 11, 22, 23, 58, tzinfo=UTC)))
     assert means("00:01", call=late)
-
-
-def test_numbers_are_compared_in_any_notation() -> None:
-    """The configured country fills in what is not typed."""
-    assert same_number("020 7946 0958", "+44 20 7946 0958", "GB")
-    assert not same_number("020 7946 0958", "+44 20 7946 0958", "US")
 
 
 def test_nothing_typed_is_no_query() -> None:

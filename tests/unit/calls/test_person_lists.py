@@ -2,7 +2,7 @@
 
 import pytest
 
-from callkeeper.calls.person_lists import NamedLists, Numbers, digits_of
+from callkeeper.calls.person_lists import NamedLists, Numbers, digits_and_stars
 
 NUMBERS = Numbers.of(["+1 900 555 0100", "+1800*"])
 
@@ -26,4 +26,4 @@ def test_lists_are_named_for_a_member_and_a_number() -> None:
     assert lists.of_person(None) == ()
     assert lists.of_number("1800 1") == ("bad",)
     assert lists.of_number(None) == ()
-    assert digits_of("+1 900\u0661*") == "1900*"
+    assert digits_and_stars("+1 900\u0661*") == "1900*"
