@@ -32,12 +32,12 @@ _NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
 
 def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
     """Send our events and the libraries' messages to a stream, as ``json`` or for a ``console``; return the logger."""
-    target = cast("TextIO", _Unfailing(sys.stdout if stream is None else stream))
+    lines = _Lines(sys.stdout if stream is None else stream)
     processors = _processors(log_format)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(target),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy logger would bind again for every line
@@ -45,19 +45,19 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
     return log
 
 
-class _Unfailing:
-    """Writes to a stream. Text is lost if the disk is full or the reader is gone: a log must not stop the work."""
+class _Lines:
+    """Writes lines to a stream. One is lost if the disk is full or the reader is gone: a log must not stop the work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._lock = threading.Lock()
 
-    def write(self, text: str) -> None:
-        with suppress(OSError):
-            self._stream.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
+    def msg(self, line: str) -> None:
+        with self._lock, suppress(OSError):
+            self._stream.write(line + "\n")
             self._stream.flush()
+
+    debug = info = warning = error = critical = msg
 
 
 def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
