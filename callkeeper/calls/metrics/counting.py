@@ -113,8 +113,9 @@ class Figures:
         """Add to a counter, with labels in the figure's order."""
         key = (figure.name, labels)
         with self._lock:
-            if key in self._counts or len(self._counts) < MOST_FIELDS:
-                self._counts[key] = self._counts.get(key, 0) + n
+            before = self._counts.get(key, 0)
+            if before or len(self._counts) < MOST_FIELDS:
+                self._counts[key] = before + n
 
     def note_name(self, words: str, figure: Figure, *labels: str) -> None:
         """Keep the last name that a counter counted, such as a policy. It is shown, so it names no person."""
@@ -142,9 +143,10 @@ class Figures:
         """
         group = institution_key, tuple(seen)
         with self._lock:
-            if group not in self._groups and len(self._groups) >= MOST_GROUPS:
+            before = self._groups.get(group, 0)
+            if not before and len(self._groups) >= MOST_GROUPS:
                 self._ungroup()
-            self._groups[group] = self._groups.get(group, 0) + 1
+            self._groups[group] = before + 1
 
     def _ungroup(self) -> None:
         """Count the answers of all groups one by one."""
