@@ -24,7 +24,7 @@ for n = rest, #ARGV, 11 do
     local event, member, also, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 10)
     local known = led == '1' and redis.call('GET', alias)
     if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
-    if is_erased(member) or is_erased(also) then
+    if is_erased(member) or (also ~= member and is_erased(also)) then
         event, note = without(event, 'phone_last4'), note ~= '' and without(note, 'phone_number') or ''
     end
     local is_new = not redis.call('ZSCORE', events_key, event)

@@ -114,10 +114,11 @@ class Intake:
             phone_number=event.phone_number or None,
             spelled=spelling_of(spelled),
         )
+        member = CallId(institution, voice_id).member
         return (
             _ENCODER.encode(_entry(event, event_id)),
-            CallId(institution, voice_id).member,
-            CallId(institution, alternate_id).member,
+            member,
+            CallId(institution, alternate_id).member if alternate else member,
             self._keys.alias(institution, alternate_id),
             voice_id if alternate else "",
             "" if event.voice_id else "1",
