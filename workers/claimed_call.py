@@ -352,7 +352,7 @@ def _after_restarts(call: Call, tools: Tools, item: ClaimedItem) -> tuple[Call, 
     """
     if item.lost is not None:
         call = charge_lost_writes(call, tools.book, item.lost)
-    call = catch_up(call, tools.store.jumps.found)
+    call = catch_up(call, tools.store.jumps)
     call = charge_unknown_age(call, tools.book, item.epoch)
     return fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
 

@@ -177,7 +177,7 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
     began_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
     if claim.call.ledger.enroll.operator is not None or began_at is None:
         return False
-    jumps = claim.tools.store.jumps.found
+    jumps = claim.tools.store.jumps
     for call_id in await _others_enrolled_since(claim, before_jumps(began_at, jumps)):
         other = await claim.tools.store.record(call_id)
         ended_at = catch_up(other, jumps).life.ended_at if other is not None else began_at
@@ -189,7 +189,7 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
 async def _would_undo_an_enroll(claim: Claim) -> bool:
     """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
     sent_at, word = claim.call.ledger.reject.sent_at, claim.call.statements.distrusted
-    since = before_jumps(sent_at, claim.tools.store.jumps.found) if sent_at is not None else None
+    since = before_jumps(sent_at, claim.tools.store.jumps) if sent_at is not None else None
     if word is not None and not is_repeated(EffectKind.REJECT, claim.call):
         since = received_at(word, claim.now)
     return since is not None and bool(await _others_enrolled_since(claim, since))

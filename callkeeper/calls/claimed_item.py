@@ -87,26 +87,6 @@ class Jump(NamedTuple):
     by: timedelta
 
 
-class Jumps:
-    """Detects when Redis's clock jumps ahead of this process's clock."""
-
-    def __init__(self) -> None:
-        self._last: tuple[datetime, float] | None = None
-        self.found: tuple[Jump, ...] = ()
-        """``callkeeper.calls.redis_restart.catch_up`` shifts records that were saved before a jump."""
-
-    def see(self, now: datetime, asked_at_s: float, answered_at_s: float) -> None:
-        """Compare the time in an answer of Redis with this process's own, in seconds."""
-        if self._last is not None:
-            last, last_s = self._last
-            at_most = last + timedelta(seconds=answered_at_s - last_s)
-            if now - at_most > CLOCK_TOLERANCE:
-                self.found = (*self.found, Jump(last, now - at_most))
-            elif last + timedelta(seconds=asked_at_s - last_s) - now > CLOCK_TOLERANCE:
-                self.found = ()  # it can no longer be told which records are older
-        self._last = now, answered_at_s
-
-
 class LostWrites(NamedTuple):
     """Between which instants writes of a member may be lost, by the clock of the Redis that lost them.
 

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from itertools import chain
 from math import inf
 
@@ -20,8 +19,7 @@ from callkeeper.calls.claimed_item import (
     LEASE,
     ClaimAnswer,
     ClaimedItem,
-    Epoch,
-    Jumps,
+    Jump,
     Lease,
     Placement,
     RefusedBy,
@@ -37,6 +35,7 @@ from callkeeper.calls.pause import Pauses, PauseScope, parse_pauses
 from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_caller, without_unknown
 from callkeeper.calls.store.breakers import BreakerBox
 from callkeeper.calls.store.earlier_calls import EarlierCalls
+from callkeeper.calls.store.epoch_watch import EpochWatch
 from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.last_errors import ErrorNotes
@@ -141,11 +140,14 @@ class Store(Inbox):
             limits={} if limits is None else limits,
             figures=figures,
         )
-        self._changed_at_s: float | None = None
-        self.jumps = Jumps()
-        self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
+        self._epochs = EpochWatch()
         self.look_backs = LookBackAllowance(redis, self.keys)
         self.earlier_calls = EarlierCalls(redis, self.keys, number_key=number_key)
+
+    @property
+    def jumps(self) -> Sequence[Jump]:
+        """Return how Redis's clock has jumped ahead: records that were saved before are shifted (`catch_up`)."""
+        return self._epochs.jumps.found
 
     async def claim(
         self,
@@ -164,7 +166,7 @@ class Store(Inbox):
         """
         asked_at_s = self.monotonic()
         self._claims += 1
-        seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
+        last_epoch, last_epoch_ms = self._epochs.last(asked_at_s)
         stored = await self._scripts.call(
             "claim",
             claimer_key=self.keys.claimer(self._claimer),
@@ -176,8 +178,8 @@ class Store(Inbox):
             is_probe="1" if is_probe else "",
             claim_number=self._claims,
             number_kept_s=REMEMBERED_S,
-            last_epoch=seen_epoch,
-            last_epoch_ms=seen_ms + int((asked_at_s - seen_at_s) * 1000),
+            last_epoch=last_epoch,
+            last_epoch_ms=last_epoch_ms,
             most_of_one="" if holds is None else MOST_OF_ONE,
             free="" if holds is None or free is None else free,
             schema=self.schema,
@@ -187,24 +189,8 @@ class Store(Inbox):
             rest=[part for key, n in (holds or {}).items() for part in (institution_part(key), n)],
         )
         answer = ClaimAnswer.of(stored)
-        now, epoch_id = instant(answer.now), answer.epoch.decode()
-        if seen_epoch not in ("", epoch_id) or self._memory.knew_other_data(answer.born):
-            self._changed_at_s = asked_at_s
-        self._seen = (epoch_id, answer.now, asked_at_s)
-        self.jumps.see(now, asked_at_s, self.monotonic())
-        since = first_claimed_at = instant(answer.since)
-        if self._changed_at_s is not None:
-            # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
-            since = max(since, now - timedelta(seconds=max(0.0, asked_at_s - self._changed_at_s)))
-        lost = None if answer.lost < 0 else timedelta(milliseconds=answer.lost)
-        epoch = Epoch(
-            epoch_id,
-            since,
-            lost,
-            was_seen_to_begin=self._changed_at_s is not None,
-            is_replaced=bool(answer.knew_other_data),
-            first_claimed_at=first_claimed_at,
-        )
+        now, knew_other_data = instant(answer.now), self._memory.knew_other_data(answer.born)
+        epoch = self._epochs.see(answer, asked_at_s, self.monotonic(), knew_other_data=knew_other_data)
         self.breakers.see(answer.breakers, answer.breakers_of_kinds)
         self.pauses = parse_pauses(zip(answer.pauses[::2], answer.pauses[1::2], strict=True))
         self._memory.see(answer.born, self.pauses, answer.claimed)

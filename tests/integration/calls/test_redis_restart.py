@@ -43,7 +43,7 @@ async def test_redis_stays_new_when_its_clock_jumps_ahead(redis: Redis, hand: Ha
     store = Store(redis, now_ms=hand, monotonic=lambda: seconds[0])
     await seen_since(store, hand)
     await redis.hset(store.keys.epoch, "id", "another server")
-    store._seen = ("another server", hand.ms, 0.0)
+    store._epochs._last = ("another server", hand.ms, 0.0)
     assert await seen_since(store, hand) == timedelta(0)
     seconds[0] += 3
     hand.ms += 60_000

@@ -9,7 +9,7 @@ from typing import Any, cast
 import structlog
 from structlog.testing import LogCapture
 
-from callkeeper.calls.claimed_item import LEASE, Epoch, Jumps, Placement, RefusedBy, WriteRefused
+from callkeeper.calls.claimed_item import LEASE, Epoch, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.context import Context
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, with_effect
@@ -96,7 +96,7 @@ class HeldClaim:
             store=SimpleNamespace(
                 keep_alias=self._keep_alias,
                 lease=LEASE,
-                jumps=Jumps(),
+                jumps=(),
                 members=SimpleNamespace(announce=self._announce, enrolled_since=self._enrolled_since),
                 record=self._record,
             ),

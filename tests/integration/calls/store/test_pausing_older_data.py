@@ -174,13 +174,13 @@ async def test_two_workers_and_a_repeated_claim_tell_it_once(site: Site) -> None
     await site.pausing.resume(None, operator="ops", because="over", at=AT)
     await site.work(worker, other)
     await site.load(backup)
-    knew, seen = PauseMemory(), worker._seen
+    knew, seen = PauseMemory(), worker._epochs._last
     knew.born, knew.claimed_ms = worker._memory.born, worker._memory.claimed_ms
     await worker.claim(1)
     told = await site.redis.hgetall(Keys().pauses_restored)
     site.hand.ms += 1000
     await site.pausing.pause("cu-1", PAUSE)
-    worker._memory, worker._seen, worker._claims = knew, seen, worker._claims - 1
+    worker._memory, worker._epochs._last, worker._claims = knew, seen, worker._claims - 1
     await worker.claim(1)
     await other.claim(1)
     assert told
