@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 import time
+from operator import itemgetter
 from typing import Any, Final, cast
 
 import httptools
@@ -34,6 +35,7 @@ PIECES_PER_TURN: Final = 32
 STREAMS: Final = "/stream"
 """The end of the path of every stream. Streams have no deadline."""
 
+_NAME: Final = itemgetter(0)
 _HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]*")
 _HEAD_END: Final = b"\r\n\r\n"
 _BODY: Final = b"This is not an HTTP request that is served here.\n"
@@ -178,7 +180,7 @@ class BoundedProtocol(HttpToolsProtocol):
         RFC 9112 also allows absolute addresses. No router passes them on, and they could evade a router's rules by
         path.
         """
-        names, values = [name for name, _ in self.headers], dict(self.headers)
+        names, values = [*map(_NAME, self.headers)], dict(self.headers)
         hosts, codings = names.count(b"host"), names.count(b"transfer-encoding")
         if not self.url.startswith(b"/") or b"#" in self.url or not _HOST.fullmatch(values.get(b"host", b"")):
             return False

@@ -1,6 +1,7 @@
 """ASGI middleware of the web process: it refuses ambiguous paths and finds the client's address."""
 
 import re
+from collections.abc import Awaitable
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
@@ -29,12 +30,11 @@ class PlainPath:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass on a request with a plain path."""
-        if scope["type"] == "http" and not is_plain(scope.get("raw_path") or b"", scope["query_string"]):
-            await Problem(404, "not_found").response()(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        is_refused = scope["type"] == "http" and not is_plain(scope.get("raw_path") or b"", scope["query_string"])
+        app = Problem(404, "not_found").response() if is_refused else self._app
+        return app(scope, receive, send)
 
 
 @lru_cache(maxsize=64)
@@ -64,11 +64,11 @@ class Forwarded:
         self._app = app
         self._hops = hops
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, with the address that our outermost router has written."""
         if self._hops and scope["type"] == "http" and (address := self._address(scope)):
             scope = {**scope, "client": (address, 0)}
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _address(self, scope: Scope) -> str | None:
         """Return the address that our outermost router appended, or None if there are fewer entries than routers."""
