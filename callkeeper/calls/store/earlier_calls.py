@@ -133,28 +133,34 @@ class EarlierCalls:
             return call
         marks = replace(self._sought(call), kinds=kinds)
         earlier = _by_member(one for one in (*call.ledger.marks_before, before) if one is not None)
-        own = earlier.pop(marks.person_id, None)
+        stored = {kind for one in earlier.values() for kind in one.kinds}
+        earlier.pop(marks.person_id, None)
         former = [
             (person_id, was, _still_holding(was, call, kinds, policies))
             for person_id, was in earlier.items()
             if person_id is not None
         ]
         lasting = tuple([still for _, _, still in former if still.kinds])
+        # The number is the caller's, whoever stands on the call: what holds of a member before was shown by this caller.
+        of_caller = tuple(dict.fromkeys((*kinds, *(kind for still in lasting for kind in still.kinds))))
         numbers = tuple(dict.fromkeys((*call.ledger.marked_numbers, *self._number(call))))[:MOST_NUMBERS]
-        ledger = replace(call.ledger, kept_marks=marks, marks_before=lasting, marked_numbers=numbers if kinds else ())
+        ledger = replace(
+            call.ledger, kept_marks=marks, marks_before=lasting, marked_numbers=numbers if of_caller else ()
+        )
         if ledger == call.ledger:
             return call
-        gone = {kind for one in (before, own) if one is not None for kind in one.kinds}.difference(kinds)
         key, pipe, now_s = call_id.institution_key, self._redis.pipeline(transaction=False), now.timestamp()
         # A record that was merged into this one has left its marks under the alternate id.
         ids = {call_id.voice_id, canonical_id(call.names.alternate_id or call_id.voice_id)}
         for person_id, was, still in former:
             if lost := set(was.kinds).difference(still.kinds):
                 pipe.zrem(self._place_of(key, person_id), *(f"{kind}:{one}" for kind in lost for one in ids))
-        for place in self._places(key, numbers, marks.person_id):
-            if kinds:
-                pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in kinds}, nx=True)
-            if gone:
+        held = [(place, of_caller) for place in self._places(key, numbers, None)]
+        held += [(place, kinds) for place in self._places(key, (), marks.person_id)]
+        for place, holding in held:
+            if holding:
+                pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in holding}, nx=True)
+            if gone := stored.difference(holding):
                 pipe.zrem(place, *(f"{kind}:{one}" for kind in gone for one in ids))
             pipe.zremrangebyscore(place, "-inf", now_s - days * DAY_S)
             pipe.zremrangebyrank(place, 0, -MOST - 1)

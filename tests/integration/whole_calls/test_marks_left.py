@@ -91,7 +91,25 @@ async def test_wrong_member_is_not_suspected_once_the_caller_is_known(rig: Rig, 
     elif shown_by == "desk":
         await rig.note(call, replace(verified(rig), person_id="p-2"))
     await rig.run(400)
-    assert await marked(rig) == (set() if shown_by else {"p-1"})
+    assert (await marked(rig), await numbers_marked(rig, call)) == ((set(), 0) if shown_by else ({"p-1"}, 1))
+
+
+async def test_caller_whose_voice_was_not_the_first_members_is_known_by_the_number(rig: Rig) -> None:
+    """He was taken for p-1, then says that he is p-2. When he calls again as p-2, a person is asked."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    prepaid = "5559999999"
+    first = await rig.begin_call(H(Kind.MISMATCH, 5), H(Kind.END, 80), phone_number=prepaid, persons=[], run_s=5)
+    rig.stage.happen(first, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(40)
+    first.provider.is_mismatch = False
+    rig.stage.happen(first, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(60)
+    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100))
+    second = await rig.begin_call(*script, phone_number=prepaid, persons=[], run_s=5)
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(200)
+    assert "enroll" not in rig.ledger(second)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but suspected before'"]
 
 
 async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -> None:
