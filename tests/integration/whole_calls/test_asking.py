@@ -156,3 +156,23 @@ async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) ->
     assert (await rig.record(call)).statements.asked is None
     await rig.run(6)
     assert (await rig.record(call)).statements.asked is not None
+
+
+@pytest.mark.parametrize(
+    ("evidence", "rule"),
+    [
+        (Happening(Kind.RED, 60), "a red policy"),
+        (Happening(Kind.CASE, 60, "DeterminedFraud"), "fraud in this call"),
+    ],
+    ids=["red", "fraud"],
+)
+async def test_evidence_that_comes_after_a_person_s_enroll_asks(rig: Rig, evidence: Happening, rule: str) -> None:
+    """Ann was talked into verifying him, and the voice was enrolled at once. What the provider finds later is told."""
+    call = await rig.begin_call(evidence, Happening(Kind.END, 120), run_s=20)
+    word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word)
+    await rig.run(20)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    await rig.run(200)
+    assert (await rig.record(call)).is_settled
+    assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
