@@ -53,7 +53,7 @@ def write_decision(claim: Claim, step: WriteDecision) -> None:
     """Write a decision to the trail, with the pause in force."""
     match step.verdict:
         case Verdict() as verdict:
-            asked = _asked(claim, verdict)
+            asked = claim.call.statements.asked if step.keeps_question else _asked(claim, verdict)
             claim.call = replace(
                 claim.call,
                 written=replace(claim.call.written, verdict=verdict.fingerprint, facts=step.facts),

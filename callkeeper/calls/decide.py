@@ -26,7 +26,7 @@ from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.assignment import Assignment, judge_assignment
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
-from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table
+from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table, would_ask
 from callkeeper.calls.schedule.plan import automatic_left, must_read_first
 from callkeeper.calls.schedule.reads import put_off, read_or_wait
 from callkeeper.calls.settlement import age_out, close, confirm, is_lost
@@ -224,7 +224,9 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    return WriteDecision(verdict, entry, facts.signature)
+    asked, key = call.statements.asked, call.institution_key
+    keeps_question = asked is not None and bool(verdict.forbidden) and would_ask(asked.rule, facts, book, key)
+    return WriteDecision(verdict, entry, facts.signature, keeps_question=keeps_question)
 
 
 def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:

@@ -39,12 +39,14 @@ class WriteDecision:
     """Write a new decision to the trail.
 
     The verdict's fingerprint and ``facts`` (the signature of the facts; None for an assignment) are kept in the record,
-    so that a repeated decision is written once.
+    so that a repeated decision is written once. ``keeps_question``: the law holds what is decided, so the question that is
+    open is not answered by it.
     """
 
     verdict: Verdict | Assignment
     entry: Entry
     facts: str | None = None
+    keeps_question: bool = False
 
 
 @dataclass(frozen=True, slots=True)

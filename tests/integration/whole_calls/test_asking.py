@@ -15,6 +15,7 @@ from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import DEMO, Rig
+from tests.integration.whole_calls.test_pause import pause
 from tests.sandbox_fixtures import KEY, Asgi
 
 END = Happening(Kind.END, 60)
@@ -176,3 +177,31 @@ async def test_evidence_that_comes_after_a_person_s_enroll_asks(rig: Rig, eviden
     await rig.run(200)
     assert (await rig.record(call)).is_settled
     assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
+
+
+async def test_word_that_the_law_holds_answers_no_question(rig: Rig) -> None:
+    """Ann mistypes the member's id, so nothing comes of her word, and only she learns of it. The question stays open."""
+    call = await rig.begin_call(
+        Happening(Kind.MISMATCH, 5), Happening(Kind.MFA_VALIDATED, 20), Happening(Kind.END, 90), run_s=50
+    )
+    asked = (await rig.record(call)).statements.asked
+    assert asked is not None
+    assert asked.rule == "verified, but another voice"
+    word = Verified(person_id="p-l", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word)
+    await rig.run(200)
+    assert (await rig.record(call)).statements.asked == asked
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but another voice'"]
+    assert "enroll" not in rig.ledger(call)
+
+
+async def test_question_ends_with_its_cause_also_while_the_law_holds_a_word(rig: Rig) -> None:
+    """Another tool has rejected the voice during a pause, so nobody has to look at the caller any more."""
+    call = await rig.begin_call(Happening(Kind.RED, 5), Happening(Kind.END, 90), run_s=20)
+    await pause(rig)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason="impostor"))
+    await rig.run(10)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'a red policy'"]
+    rig.stage.happen(call, Kind.REJECTED, "zed")
+    await rig.run(100)
+    assert not await rig.queries.attention()
