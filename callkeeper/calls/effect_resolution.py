@@ -354,18 +354,26 @@ TAKEN_BACK = "enroll taken back"
 """The attention reason of such a call."""
 
 ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
-"""The attention reason of a call whose member somebody changed after the enroll: the voice may stand for a stranger."""
+"""The attention reason of a call whose member somebody changed after the enroll, or whose caller is another one by a later
+word of the desk: the voice may stand for a stranger."""
 
 
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
     if call.statements.unenroll_closed_by is not None:
         return ""
-    enrolled = enrolled_member(call)
-    if enrolled not in {None, call.seen.person_id, rejected_member(call)}:
+    enrolled, caller = enrolled_member(call), _named_since_enroll(call) or call.seen.person_id
+    if enrolled not in {None, caller, rejected_member(call)}:
         return ENROLLED_AS_ANOTHER
     is_answered = rejected_member(call) == (call.ledger.enroll.person_id or call.seen.person_id)
     return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
+
+
+def _named_since_enroll(call: Call) -> str | None:
+    """Return who the caller is by the last word of the desk since our enroll was sent; None if it has named nobody."""
+    words = (call.statements.assign_wish, word_for(EffectKind.ENROLL, call))
+    since = [word for word in words if word is not None and is_later(word, call.ledger.enroll)]
+    return max(since, key=lambda word: word.number).person_id if since else None
 
 
 def attention_reasons(call: Call) -> list[str]:

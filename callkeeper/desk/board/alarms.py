@@ -258,8 +258,8 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         return Words(title, advice)
     if why == ENROLLED_AS_ANOTHER:
         advice = (
-            "Somebody has changed the call's member after the enroll. Find out who called, have the voiceprint removed if "
-            "it is not the member's, then confirm it on the call's page."
+            "Somebody has changed the call's member after the enroll, or said that the caller is another one. Find out who "
+            "called, have the voiceprint removed if it is not the member's, then confirm it on the call's page."
         )
         return Words("Enrolled as another member", advice)
     if why == UNREAD:

@@ -86,8 +86,8 @@ class AvailableForms:
 
 _ENROLL_HINTS: Final = {
     TAKEN_BACK: "The voice was rejected in another call of this member.",
-    ENROLLED_AS_ANOTHER: "Somebody has changed the member after the enroll. Find out who called, and have the voiceprint "
-    "removed if it is not the member's.",
+    ENROLLED_AS_ANOTHER: "Somebody has changed the member after the enroll, or said that the caller is another one. Find "
+    "out who called, and have the voiceprint removed if it is not the member's.",
 }
 
 _CLOSED: Final[Mapping[str, Any]] = {

@@ -295,9 +295,10 @@ def _by_facts(call: Call, facts: Facts) -> CallState | None:
 
 def _as_enrolled(call: Call, facts: Facts) -> CallState:
     """Another member may have the caller's voiceprint now. Only people can find out who called, and have it removed."""
-    if facts.manual:
+    trouble = enroll_trouble(call)
+    if facts.manual and trouble != ENROLLED_AS_ANOTHER:
         return CallState(StateName.ENROLLED)
-    return CallState(StateName.HELD, ENROLLED_AS_ANOTHER, for_person=bool(enroll_trouble(call)))
+    return CallState(StateName.HELD, ENROLLED_AS_ANOTHER, for_person=bool(trouble))
 
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:

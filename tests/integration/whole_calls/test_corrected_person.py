@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as struct_replace
 
+from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER
 from callkeeper.calls.notes import AssignWish, Withdrawn
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
@@ -17,7 +19,8 @@ BY_PASSCODE = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 60))
 async def corrected(rig: Rig, call: Call) -> None:
     """Let Ann say that the caller is p-2."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
-    assert await rig.note(call, AssignWish(person_id="p-2", operator="ann", said_at=rig.clock.now, wish="a1"))
+    word = AssignWish(person_id="p-2", operator="ann", said_at=rig.clock.now, wish="a1")
+    assert await rig.note(call, word, even_settled=True)
 
 
 async def test_member_whom_the_desk_corrected_at_the_end_is_not_enrolled(rig: Rig) -> None:
@@ -83,3 +86,25 @@ async def test_passcode_of_the_member_before_verifies_no_other(rig: Rig) -> None
     assert verified_as.person_id == "p-1"
     await rig.run(60)
     assert "enroll" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("at_s", [20, 300], ids=["in the call", "after it was settled"])
+@pytest.mark.parametrize("how", ["assign", "verified"])
+async def test_correction_that_comes_after_the_enroll_is_put_before_a_person(rig: Rig, how: str, at_s: float) -> None:
+    """Ann has mistaken p-2 for p-1. Neither can be undone here, and the voice of p-2 stands for p-1 now."""
+    call = await rig.begin_call(H(Kind.END, 60), run_s=10)
+    await rig.note(call, verified(rig))
+    await rig.run(at_s)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    if how == "assign":
+        await corrected(rig, call)
+    else:
+        await rig.note(call, struct_replace(verified(rig, "e2"), person_id="p-2"), even_settled=True)
+    await rig.run(100)
+    assert call.manual_person_id == "p-1"
+    assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]
+    await rig.note(call, verified(rig, "e3"), even_settled=True)
+    withdrawn = Withdrawn(operator="ann", said_at=rig.clock.now, wish="w1", what="assign")
+    await rig.note(call, withdrawn, even_settled=True)
+    await rig.run(10)
+    assert not await rig.queries.attention(), "she was right in the first place"
