@@ -36,8 +36,8 @@ _PHONE: Final = re.compile(r"\+?\(?\d[\d ().\-/]*\d")
 TERMS: Final = ("outcome", "status", "person", "operator", "rule", "digest")
 """What calls are found by, beside numbers, names, ids and times: ``rule:"new device"``, ``operator:agent-7``."""
 
-_IN_TRAIL: Final = frozenset({"operator", "rule", "digest"})
-"""Terms that a call's trail tells, not its record."""
+_IN_TRAIL: Final = frozenset({"person", "operator", "rule", "digest"})
+"""Terms that a call's record does not tell, or not wholly: its trail does."""
 
 OPEN: Final = "open"
 """A state that every call has that is not settled."""

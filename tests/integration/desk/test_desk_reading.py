@@ -273,3 +273,16 @@ async def test_browsers_of_listed_origins_only_may_read(desk: DeskRig) -> None:
     for origin, allowed in (("https://agents.example", "https://agents.example"), ("https://evil.example", None)):
         answer = await desk.http.get("/calls", headers={"Origin": origin})
         assert answer.headers.get("access-control-allow-origin") == allowed
+
+
+async def test_member_who_stood_on_a_call_for_a_while_finds_it(desk: DeskRig) -> None:
+    """A fraudster tried p-1 before he was p-2. Whoever asks what he did as p-1 must find the call."""
+    call = await desk.begin_call(Happening(Kind.END, 100), run_s=5, phone_number="5559999999", persons=[])
+    for person_id in ("p-1", "p-2"):
+        desk.stage.happen(call, Kind.CLAIMED, "zed", person_id)
+        await desk.run(30)
+    for phase in ("live", "settled"):
+        for person_id in ("p-1", "p-2"):
+            found = await desk.http.get("/calls", params={"phase": phase, "q": f"person:{person_id}"})
+            assert [one["voice_id"] for one in found.json()["calls"]] == [call.voice_id], (phase, person_id)
+        await desk.run(100)
