@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import forbidden
+from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.record import Call, Candidate
 from callkeeper.calls.rules.book import RuleBook
 
@@ -55,6 +56,8 @@ def assign_obstacle(call: Call, book: RuleBook) -> str | None:
     # has claimed it.
     if call.seen.person_id is not None and [one.person_id for one in call.seen.candidates] != [call.seen.person_id]:
         return "the call has a person"
+    if is_rejected(call):
+        return "the voice was rejected"
     if not book.assign.is_automatic_at(call.institution_key):
         return "[assign] institutions leaves it out" if book.assign.automatic else "[assign] automatic is false"
     if call.seen.core_username:

@@ -107,3 +107,14 @@ async def test_member_whom_the_desk_has_asked_to_assign_is_the_one_who_was_distr
     await rig.note(call, distrust(rig, "r1"))
     await rig.run(60)
     assert (call.person_id, call.rejected, enrolled.manual_person_id) == ("p-2", True, None)
+
+
+async def test_rejected_caller_whom_nobody_was_assigned_to_is_not_assigned_by_itself(rig: Rig) -> None:
+    """The queue was late. His number is p-1's, who had no part in the call: nothing of it must count against her."""
+    call = rig.stage.call(H(Kind.END, 120), listed_after_s=8)
+    await rig.push(call)
+    await rig.run(1)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="a robot"))
+    await rig.run(60)
+    assert (call.rejected, call.person_id) == (True, None)
+    assert not await rig.redis.exists(rig.store.keys.earlier(KEY, "p:p-1"))
