@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_kind
 from datetime import datetime, timedelta
+from itertools import compress
 from operator import attrgetter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from zlib import crc32
@@ -313,7 +314,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
         Policies have a field of their own there, and the history is in the entries of the checks.
         """
-        written = {name: value for name, value in zip(_WRITTEN, _VALUES(self), strict=True) if value}
+        values = _VALUES(self)
+        written = dict(compress(zip(_WRITTEN, values, strict=True), values))
         for name in _LISTED:
             if name in written:
                 written[name] = ",".join(written[name])
