@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
@@ -118,8 +119,7 @@ FORGET = b"-"
 """Written in place of a record to delete the member."""
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """A call while a worker holds its lease.
 
     ``entries`` are added to the trail with the next write. ``permits`` is how many requests may be sent at once.
@@ -133,7 +133,7 @@ class Claim:
     call_id: CallId
     call: Call
     summary: JobSummary
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry] = []
     claimed_at_s: float = 0.0
     lapses: int = 0
     permits: int = 0

@@ -19,6 +19,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
+import msgspec
 from redis.exceptions import RedisError
 
 from callkeeper.calls.metrics import catalogue as figure
@@ -52,8 +53,7 @@ ALONE_S, ALONE_AMONG = 60.0, 4
 own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A request that is about to be made.
 
     Attributes:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import Pause, Pauses
 from callkeeper.calls.stored_value import readable
@@ -115,8 +117,7 @@ class WriteRefused(Exception):
         self.why = why
 
 
-@dataclass(slots=True)
-class ClaimedItem:
+class ClaimedItem(msgspec.Struct):
     """One claimed member: what was stored, its waiting notes, and the nonce that allows to write it."""
 
     member: str
@@ -165,8 +166,7 @@ ListName = Literal[
 """The list in which a saved member is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Where a saved member is listed and when it is due.
 
     ``due_in_ms`` None: only when something wakes it. ``entry``: fingerprint of the queue entry that is expected for it

@@ -1,7 +1,8 @@
 """The possible steps for a call, a closed set. ``decide`` returns one, and ``workers.move`` carries it out."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.record import Reason
@@ -10,32 +11,27 @@ from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.trail import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class RequestListing:
+class RequestListing(msgspec.Struct, frozen=True):
     """Ask for a look at the institution's queue. What it lists comes back as a note."""
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """Read the stored details. This costs no check, and the service does not ask the voice provider."""
 
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class LookBack:
+class LookBack(msgspec.Struct, frozen=True):
     """Read the stored details of a call that ended unlisted, if this minute's allowance permits it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """Book and make one of the 20 authentication checks."""
 
     by_desk: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteDecision:
+class WriteDecision(msgspec.Struct, frozen=True):
     """Write a new decision to the trail.
 
     The verdict's fingerprint and ``facts`` (the signature of the facts; None for an assignment) are kept in the record,
@@ -49,8 +45,7 @@ class WriteDecision:
     keeps_question: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Intend:
+class Intend(msgspec.Struct, frozen=True):
     """Note the intention of an effect, and save that of an enroll or a reject. Nothing is sent yet.
 
     ``decision`` is written first, if it is given.
@@ -64,38 +59,33 @@ class Intend:
     decision: WriteDecision | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(msgspec.Struct, frozen=True):
     """Withdraw an intention for which nothing was sent."""
 
     kind: EffectKind
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decline:
+class Decline(msgspec.Struct, frozen=True):
     """Drop a check that a person asked for. ``because`` is the name of the reason."""
 
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Save ``sent`` and send the one request of an effect."""
 
     kind: EffectKind
 
 
-@dataclass(frozen=True, slots=True)
-class Establish:
+class Establish(msgspec.Struct, frozen=True):
     """Record in the ledger what became of an effect in doubt, or that the service ignored an assign."""
 
     kind: EffectKind
     state: EffectState
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFacts:
+class WriteFacts(msgspec.Struct, frozen=True):
     """Write the facts to the trail because they changed but the verdict did not, then take the step ``then``.
 
     ``facts`` is their signature.
@@ -106,27 +96,23 @@ class WriteFacts:
     then: "Deed"
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Release the call until an instant. A note makes it due earlier."""
 
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """Forget a hint that the queue never listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """Settle the call."""
 
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(msgspec.Struct, frozen=True):
     """Release the call for good. Only a note makes it due again."""
 
 

@@ -13,12 +13,12 @@ much it may still return. What arrives is limited too: a compressed body can go 
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import aiohttp
 import httpx
+import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
@@ -36,8 +36,7 @@ class BodyRefused(Exception):
     """The body is too large, or does not match its encoding."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceResponse:
+class ServiceResponse(msgspec.Struct, frozen=True):
     """A completely received response with a decoded body of limited size."""
 
     status_code: int

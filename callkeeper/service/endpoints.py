@@ -7,11 +7,13 @@ alphabet for voice ids and institution keys; ours are the widest that are safe i
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from callkeeper.service.errors import Unsendable
 
@@ -168,13 +170,12 @@ def institution_of(scope: str) -> str:
     return scope.partition(" ")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request before it has a token: the path is complete and quoted, the query as it is sent."""
 
     endpoint: Endpoint
     path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     query: str = ""
     content: bytes | None = None
     is_check: bool = False

@@ -13,12 +13,12 @@ one comes earlier (``Schedule.plan``). People's checks are not part of the plan;
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
 
+import msgspec
 from msgspec.structs import replace
 
 from callkeeper.calls.record import CHECK_LIMIT, Call
@@ -37,8 +37,7 @@ MOST_AHEAD = 2
 moment, and so what counts as used after Redis lost writes (``callkeeper.calls.redis_restart``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """Check times in seconds after the watch began, and how many checks are reserved for the desk."""
 
     at_s: tuple[float, ...]
@@ -133,10 +132,8 @@ class Schedule:
         return self.at_s[-1] - self.at_s[-2] if len(self.at_s) > 1 else max(self.at_s[-1], 1.0)
 
 
-class _Paced(Schedule):
+class _Paced(Schedule, frozen=True):
     """A schedule at a call's own pace. It stays valid, because one factor keeps the order of times and gaps."""
-
-    __slots__ = ()
 
     def __post_init__(self) -> None:
         """Skip the validation, because this is created for every check."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 import httpx
 import pytest
 import structlog
+from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
@@ -121,7 +122,7 @@ async def test_look_back_without_a_turn_takes_no_permit(make: Callable[..., Stor
     assert held is not None
     assert (held.why, held.permits) == (Why.LOOK_BACKS, 0)
     assert not await redis.keys("ck:permits*")
-    assert await gate.ask(replace(wanted, looks_back=False), now) is None
+    assert await gate.ask(with_fields(wanted, looks_back=False), now) is None
     assert await redis.keys("ck:permits*")
 
 
@@ -165,8 +166,8 @@ async def test_only_checks_take_turns_where_checks_bring_no_results(
     assert await gate.ask(check, asked_at) == Held(Why.CHECKS_FAIL, wait_s, permits=1), "another process had the turn"
     await store.claim(1)
     assert await gate.ask(check, asked_at) == Held(Why.CHECKS_FAIL, wait_s)
-    assert await gate.ask(replace(check, yields=True), asked_at) == Held(Why.CHECKS_FAIL, wait_s + YIELDS_S)
-    assert await gate.ask(replace(check, kind=EndpointKind.CALLS), asked_at) is None
+    assert await gate.ask(with_fields(check, yields=True), asked_at) == Held(Why.CHECKS_FAIL, wait_s + YIELDS_S)
+    assert await gate.ask(with_fields(check, kind=EndpointKind.CALLS), asked_at) is None
 
 
 async def test_pause_is_as_long_as_the_service_asks(make: Callable[..., Store], redis: Redis, hand: Hand) -> None:

@@ -62,7 +62,7 @@ def _bare(step: object) -> object:
     if isinstance(step, Wait):
         return Wait(NOW)  # time may make a rule in shadow match sooner
     if isinstance(step, Intend) and isinstance(step.verdict, Verdict):
-        return replace(step, verdict=with_fields(step.verdict, shadows=()), decision=None)
+        return with_fields(step, verdict=with_fields(step.verdict, shadows=()), decision=None)
     return step
 
 

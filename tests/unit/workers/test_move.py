@@ -1,8 +1,7 @@
 """Steps of one claim: when it is released, how a call is settled, and when a hint is dropped."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
