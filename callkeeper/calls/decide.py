@@ -268,21 +268,18 @@ def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, n
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
-    obstacles, turn_at = context.obstacles, next_turn(book, begun_at(call), now, call.institution_key)
-    told_at = now + UNKNOWN_WAIT if obstacles.standing == UNKNOWN else None
-    ends = (obstacles.effects_held_until, obstacles.standing_held_until, _assign_retry_at(call, now), turn_at, told_at)
-    due = [at for at in ends if at is not None]
-    check_at = call.plan.next_check_at
-    limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    may_check = check_obstacle(call, obstacles, book.policies) is None and automatic_left(call, limit) > 0
-    if check_at is not None and may_check and not facts.paused_entirely:
-        if check_at <= now:
-            return read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
-        due.append(check_at)
+    obstacles, limit = context.obstacles, book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
+    is_held = facts.paused_entirely or check_obstacle(call, obstacles, book.policies) is not None
+    check_at = call.plan.next_check_at if not is_held and automatic_left(call, limit) > 0 else None
+    if check_at is not None and check_at <= now:
+        return read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
     read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=book.reads_decided_s)
     if read_at <= now:
         return WATCH
-    return Wait(min([read_at, *due]))
+    turn_at = next_turn(book, begun_at(call), now, call.institution_key)
+    told_at = now + UNKNOWN_WAIT if obstacles.standing == UNKNOWN else None
+    held_until = (obstacles.effects_held_until, obstacles.standing_held_until, _assign_retry_at(call, now))
+    return Wait(min([at for at in (read_at, check_at, turn_at, told_at, *held_until) if at is not None]))
 
 
 def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
