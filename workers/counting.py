@@ -109,7 +109,7 @@ class Counting:
         """Count a call whose last automatic check was just spent without a result."""
         schedule, watch_from = book.schedule, after.plan.watch_from
         limit = schedule.automatic_limit
-        if watch_from is None or not automatic_left(before, limit) or automatic_left(after, limit):
+        if watch_from is None or automatic_left(after, limit) or not automatic_left(before, limit):
             return
         if not has_result(after, book.policies):
             last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]

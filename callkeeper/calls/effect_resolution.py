@@ -362,10 +362,10 @@ def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
     if call.statements.unenroll_closed_by is not None:
         return ""
-    enrolled, caller = enrolled_member(call), _named_since_enroll(call) or call.seen.person_id
-    if enrolled not in {None, caller, rejected_member(call)}:
+    enrolled, rejected = enrolled_member(call), rejected_member(call)
+    if enrolled is not None and enrolled not in {_named_since_enroll(call) or call.seen.person_id, rejected}:
         return ENROLLED_AS_ANOTHER
-    is_answered = rejected_member(call) == (call.ledger.enroll.person_id or call.seen.person_id)
+    is_answered = rejected == (call.ledger.enroll.person_id or call.seen.person_id)
     return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
 
 

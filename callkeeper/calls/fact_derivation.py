@@ -257,7 +257,7 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
         ("provider_error", reading.provider_error is not None),
         ("voice_pending", reading.status == CallStatus.VOICE_PENDING),
     )
-    return tuple(name for name, holds in shown if holds)
+    return tuple([name for name, holds in shown if holds])
 
 
 def begun_at(call: Call) -> dict[str, datetime | None]:
