@@ -240,7 +240,7 @@ class Listing:
         changed = {
             voice_id: after
             for (voice_id, after), before in zip(prints.items(), known, strict=True)
-            if before is None or not is_same_entry(after, before) or voice_id in progress.unlisted
+            if voice_id in progress.unlisted or (after != before and not (before and is_same_entry(after, before)))
         }
         noted = await asyncio.gather(
             *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)

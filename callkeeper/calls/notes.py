@@ -263,13 +263,9 @@ PLAUSIBLE = timedelta(days=2)
 
 def why_unusable(entry: QueueEntry) -> str | None:
     """Return why an entry of the queue cannot be used; None if it can."""
-    if entry == QueueEntry():
-        return "unreadable"
     if not entry.voice_id:
-        return "no_voice_id"
-    if not is_voice_id(entry.voice_id):
-        return "odd_voice_id"
-    return None
+        return "unreadable" if entry == QueueEntry() else "no_voice_id"
+    return None if is_voice_id(entry.voice_id) else "odd_voice_id"
 
 
 def listed_of(entry: QueueEntry, now: datetime, *, is_first_look: bool = False) -> Listed:
@@ -332,7 +328,7 @@ def is_same_entry(after: str, before: str) -> bool:
 def _fingerprint(
     person_id: str | None, core_username: str | None, candidates: Sequence[Candidate], phone_number: str | None
 ) -> str:
-    people = ",".join(sorted(candidate.person_id for candidate in candidates))
+    people = ",".join(sorted([candidate.person_id for candidate in candidates]))
     rest = f"{person_id or ''}|{core_username or ''}|{len(candidates)}|{crc32(people.encode()):x}"
     return f"{rest}{_NUMBER}{f'{crc32(phone_number.encode()):x}' if phone_number else ''}"
 
