@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ListName, Placement
 from callkeeper.calls.decide import decide
-from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import attention
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Phase, Reason
@@ -116,7 +116,7 @@ async def move(claim: Claim) -> None:
         return
     for n in range(MAX_STEPS):
         # A reject in another call of the member may have come between the intention of an enroll and its request.
-        await claim.look_up_earlier(anew=claim.call.effect(EffectKind.ENROLL).state is EffectState.INTENDED)
+        await claim.look_up_earlier(anew=claim.call.ledger.enroll.state is EffectState.INTENDED)
         now = claim.now
         is_silent = claim.call.life.phase is Phase.HINTED and await _is_silent(claim)
         with span("decide") as deciding:
