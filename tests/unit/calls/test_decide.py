@@ -12,6 +12,7 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.record import Asked, Call, Candidate, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
@@ -151,6 +152,14 @@ def test_decide_keeps_the_last_two_checks_for_the_desk() -> None:
     assert not isinstance(next_deed(spent), Check)
     assert next_deed(replace(spent, statements=replace(spent.statements, check_wish=word()))) == Check(by_desk=True)
     assert next_deed(replace(spent, plan=replace(spent.plan, checks_used=17))) == Check()
+
+
+def test_decide_makes_no_automatic_check_under_a_pause_of_everything() -> None:
+    """A pause of effects lets checks go on, and a person's check is made under either pause."""
+    due = call(next_check_at=DUE)
+    assert next_deed(with_stored(due, paused=PauseScope.EFFECTS)) == Check()
+    assert not isinstance(next_deed(with_stored(due, paused=PauseScope.ALL)), Check)
+    assert next_deed(with_stored(due, paused=PauseScope.ALL, check_wish=word())) == Check(by_desk=True)
 
 
 def test_decide_spends_no_checks_on_a_call_without_a_person() -> None:
