@@ -167,7 +167,7 @@ def failures(call: Call) -> list[EffectKind]:
     The service refused them; or the request was lost and is not repeated, and a person had asked for it, or it was to
     keep an impostor out.
     """
-    return [kind for kind in EffectKind if _stands_failed(kind, call)]
+    return [kind for kind in EffectKind if call.effect(kind).state in _FAILED and _stands_failed(kind, call)]
 
 
 def failure(kind: EffectKind, call: Call) -> str:
