@@ -120,7 +120,7 @@ elseif number > last_number then
     end
     if redis.call('ZCOUNT', due_key, '-inf', now) > limit - #taken then
         if limit > #taken then
-            take_turns({now = now, number = number, taken = taken, turns = {}, take = take, is_full = is_full}, limit)
+            take_turns({now = now, number = number, taken = taken, take = take, is_full = is_full}, limit)
         end
     else
         local due = redis.call('ZRANGEBYSCORE', due_key, '-inf', now, 'WITHSCORES')

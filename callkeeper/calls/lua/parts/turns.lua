@@ -68,10 +68,11 @@ local function take_one_of(owner, claim)
     return false
 end
 
--- Claim up to `limit` members. `claim` is {now, number: which claim of its claimer, taken: the members so far, turns: {},
+-- Claim up to `limit` members. `claim` is {now, number: which claim of its claimer, taken: the members so far,
 -- take(member, score): claims it if possible, is_full(institution): whether the claimer may hold no more of its calls}.
 local function take_turns(claim, limit)
     copy(claim.now)
+    claim.turns = {} -- how many each institution had
     local function look(most_taken)
         while #claim.taken < most_taken and take_one_of('', claim) do end
     end
