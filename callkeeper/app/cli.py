@@ -4,6 +4,7 @@ So ``callkeeper web`` does not import what ``callkeeper run`` needs, and ``callk
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOSPC
@@ -163,7 +164,10 @@ The doctor names such settings. The others read none of ours.
 
 @contextmanager
 def _errors_made_safe() -> Iterator[None]:
-    """Make error messages safe for the terminal: they may quote text from outside."""
+    """Make error messages safe for the terminal: they may quote text from outside. At Ctrl-C, end by the signal.
+
+    If a command ended otherwise at Ctrl-C, a shell's loop would go on with the next one.
+    """
     try:
         yield
     except SettingsWrong as wrong:
@@ -174,6 +178,10 @@ def _errors_made_safe() -> Iterator[None]:
         if error.errno != ENOSPC:
             raise
         raise Failed(f"the output cannot be written: {error.strerror}") from None
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+        raise
 
 
 @click.group(cls=LazyGroup)

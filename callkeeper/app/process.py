@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
@@ -59,7 +59,6 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
         Misset: A setting is misspelled, which is the same incident, or Redis is a Redis Cluster.
     """
     removed = keep_own_secrets(section)
-    signal.signal(signal.SIGTERM, _leave)
     try:
         refuse_misspelled(os.environ)
         settings = section.load(os.environ)
@@ -76,15 +75,6 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
     return settings, log
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    """End as by the signal, before the server or worker runs and takes signals itself.
-
-    For the first process of a container the kernel does nothing at a signal that the process does not take. Python may
-    call this within a weak reference's callback, which ignores exceptions: so this raises none.
-    """
-    os._exit(128 + number)
 
 
 def report_unstarted(store: StoreSettings, kind: Kind) -> None:

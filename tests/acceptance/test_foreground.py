@@ -1,15 +1,17 @@
-"""Ctrl-C in a real pseudo-terminal, for a program that make runs."""
+"""Ctrl-C in a real pseudo-terminal: for a program that make runs, and for a command that has not begun yet."""
 
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.terminals import Terminal
 
+ROOT: Final = Path(__file__).parents[2]
 PROGRAM = """
 import signal, time
 from callkeeper.app.process import take_foreground
@@ -27,7 +29,7 @@ def make(folder: Path) -> Terminal:
     """Start make in a terminal; it runs the program."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "Makefile").write_text(f"run:\n\t@'{sys.executable}' program.py\n")
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     return Terminal("make", "run", cwd=folder, environ=environ)
 
 
@@ -50,3 +52,20 @@ def test_signals_to_the_group_of_make_reach_the_program(tmp_path: Path) -> None:
         terminal.signal_group(signal.SIGINT)
         assert terminal.exit_code(10) == -signal.SIGINT
         assert "ended well" in terminal.text
+
+
+@pytest.mark.parametrize(
+    ("library", "command"),
+    [pytest.param("click", "--help", id="the command line"), pytest.param("httpx", "run", id="a command")],
+)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_command_that_is_stopped_during_its_imports_ends_without_a_word(
+    tmp_path: Path, library: str, command: str, number: signal.Signals, code: int
+) -> None:
+    """Ctrl-C ends it by the signal, so that a shell's loop ends too; SIGTERM also if it is a container's first process."""
+    (tmp_path / f"{library}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT / 'sandbox'}"}
+    with Terminal(sys.executable, "-m", "callkeeper", command, cwd=tmp_path, environ=environ) as terminal:
+        terminal.wait_for("importing", 10)
+        terminal.signal_group(number)
+        assert (terminal.exit_code(10), terminal.text.split()) == (code, ["importing"])
