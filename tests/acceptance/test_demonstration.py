@@ -22,7 +22,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper_client import verify
 from callkeeper_sandbox.commands.run import addresses
 from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.embedded_redis import CHOSEN, embedded_redis
 from tests.harness.processes import Stack, end
 from tests.http_servers import serving
 from tests.ports import free_port
@@ -127,20 +127,23 @@ def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path, process
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("started", ["sandbox.log", "worker-1.log"])
+@pytest.mark.parametrize("started", ["silent", "logs/sandbox.log", "logs/worker-1.log"])
 def test_run_that_is_stopped_while_it_starts_says_so_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals, started: str
 ) -> None:
-    """It starts nothing more, ends what has started, in order, and is no failure."""
+    """It starts nothing more, ends what has started, in order, and is no failure; also while Redis does not answer."""
     marker = f"MARKER={tmp_path}"
+    silent = tmp_path / "redis-server"
+    silent.write_text(f"#!/bin/sh\ntouch '{tmp_path}/silent'\nexec sleep 600\n")
+    silent.chmod(0o755)
     with subprocess.Popen(  # noqa: S603  (a command of ours)
         [sys.executable, "-m", "callkeeper", "run", "--data", str(tmp_path), "--workers", "1"],
-        env={**os.environ, "MARKER": str(tmp_path)},
+        env={**os.environ, "MARKER": str(tmp_path), **({CHOSEN: str(silent)} if started == "silent" else {})},
         stdout=subprocess.PIPE,
         text=True,
     ) as run:
         try:
-            until((tmp_path / "logs" / started).exists, 30, started)
+            until((tmp_path / started).exists, 30, started)
             run.send_signal(number)
             told, _ = run.communicate(timeout=30)
         finally:

@@ -97,7 +97,7 @@ def demonstration(
     """
     data.mkdir(parents=True, exist_ok=True)
     started = Fleet(data / "logs") if fleet is None else fleet
-    with embedded_redis(data / "redis") as redis, started as fleet:
+    with embedded_redis(data / "redis", while_waiting=started.while_waiting) as redis, started as fleet:
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from callkeeper_sandbox.demo.fleet import wait_on
 from callkeeper_sandbox.demo.guard import Guard
 
 _IN_WHEELS: Final = (
@@ -84,12 +85,15 @@ def find_server() -> Path:
 
 
 @contextmanager
-def embedded_redis(data_dir: Path, binary: Path | None = None) -> Iterator[EmbeddedRedis]:
+def embedded_redis(
+    data_dir: Path, binary: Path | None = None, while_waiting: Callable[[], None] = wait_on
+) -> Iterator[EmbeddedRedis]:
     """Run a server on a free port of this machine until the block ends.
 
     It keeps its data in ``data_dir`` (append-only file, synced every second), logs to ``redis.log`` in the same folder,
     and refuses writes when memory is full (``noeviction``). Ctrl-C in the terminal does not stop it, so its users can
     stop first. If this process is killed, the server ends too. Without ``binary`` it is the server that `find_server` finds.
+    ``while_waiting`` is called until it answers, and ends the wait if it raises an exception.
 
     Raises:
         DataInUse: Another server uses the folder.
@@ -100,7 +104,7 @@ def embedded_redis(data_dir: Path, binary: Path | None = None) -> Iterator[Embed
     binary = binary or find_server()
     data_dir.mkdir(parents=True, exist_ok=True)
     with _sole_user(data_dir) as lock:
-        process, port = _start(binary, data_dir, lock)
+        process, port = _start(binary, data_dir, lock, while_waiting)
         guard = Guard(process.pid)
         try:
             yield EmbeddedRedis(f"redis://127.0.0.1:{port}/0", process.pid)
@@ -120,7 +124,9 @@ def _sole_user(data_dir: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def _start(binary: Path, data_dir: Path, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+def _start(
+    binary: Path, data_dir: Path, lock: int, while_waiting: Callable[[], None]
+) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(_ATTEMPTS):
         port, log = _free_port(), data_dir / "redis.log"
         with log.open("wb") as sink:
@@ -134,7 +140,7 @@ def _start(binary: Path, data_dir: Path, lock: int) -> tuple[subprocess.Popen[by
                 start_new_session=True,
             )
         try:
-            _wait_until_ready(process, port, log)
+            _wait_until_ready(process, port, log, while_waiting)
         except _PortTaken:
             continue
         except BaseException:
@@ -164,7 +170,9 @@ def _free_port() -> int:
         return port
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], port: int, log: Path, while_waiting: Callable[[], None]
+) -> None:
     """Return once the server that we started, and no other, answers on the port.
 
     Raises:
@@ -178,6 +186,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
                 raise _why_it_ended(process.returncode, log)
             if _answers(redis, process.pid):
                 return
+            while_waiting()
             time.sleep(0.01)
     raise EmbeddedRedisFailed(f"the Redis server did not answer within {_START_DEADLINE_S:.0f} s.{_output(log)}")
 

@@ -49,7 +49,7 @@ class RunningProcess(Protocol):
         """
 
 
-def _wait_on() -> None:
+def wait_on() -> None:
     """Let a wait go on."""
 
 
@@ -61,7 +61,7 @@ class ManagedProcess:
     process: RunningProcess
     log: Path
     guard: Guard | None = None
-    while_waiting: Callable[[], None] = _wait_on
+    while_waiting: Callable[[], None] = wait_on
 
     @property
     def is_running(self) -> bool:
@@ -123,7 +123,7 @@ class Fleet:
     """
 
     log_dir: Path
-    while_waiting: Callable[[], None] = _wait_on
+    while_waiting: Callable[[], None] = wait_on
     members: list[ManagedProcess] = field(default_factory=list)
 
     def __enter__(self) -> Self:
