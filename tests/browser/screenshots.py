@@ -115,7 +115,7 @@ def jobs(stage: Stage, registry: str) -> Page:
     """Open RQ's dashboard on the page of one registry of our queue."""
     page = stage.page(viewport={"width": 1600, "height": 700})
     page.goto(f"{stage.web_url}/rq/0/view/jobs/calls/{registry}/8/dsc/1")
-    page.locator("#jobs tbody tr").first.wait_for()
+    page.locator("#jobs tr[data-role=job]").first.wait_for()  # before, there is a row that says "Loading..."
     return page
 
 
