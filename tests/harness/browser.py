@@ -293,7 +293,10 @@ def web_restarted(stack: Stack, environ: Mapping[str, str | None] = NOTHING) -> 
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:
-    """Run the browser until the block ends. Asynchronous tests cannot run meanwhile in the same process."""
+    """Run the browser until the block ends. Of asynchronous tests, only those of tests/integration can run meanwhile.
+
+    Playwright marks its event loop as running between its calls. ``no_loop_of_a_browser`` hides it from them.
+    """
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser
