@@ -29,7 +29,7 @@ from callkeeper.service.client import Reseller
 from callkeeper.service.config import LoginPolicy
 from callkeeper.service.endpoints import scope_of
 from callkeeper.service.login_session import Session
-from callkeeper.service.tokens import FIRST_WAIT_S, PROBE_EVERY_S
+from callkeeper.service.tokens import ALIVE_S, FIRST_WAIT_S, PROBE_EVERY_S
 from tests.transports import AnnouncingTransport
 from tests.unit.service.service import Clock, Service, reseller_on, success
 
@@ -660,6 +660,10 @@ async def test_scope_that_is_accepted_or_barred_causes_no_further_login(clock: C
     await session.refused(first, SCOPE)
     second = await session.token_for(SCOPE)
     assert second.generation != first.generation
+    assert (await session.refused(second, SCOPE)).barred_s is not None
+    clock.now += ALIVE_S
+    assert (await session.refused(second, SCOPE)).barred_s is None  # it may have lapsed
+    await session.accepted(second, OTHER, succeeded=True)
     assert (await session.refused(second, SCOPE)).barred_s is not None
     clock.now += 60
     assert (await session.token_for(SCOPE)).generation == second.generation

@@ -19,6 +19,7 @@ from callkeeper.calls.store.breakers import (
     PROBE_EVERY_MS,
     PROBES_AT_ONCE,
     THREE,
+    TOGETHER_MS,
     WHOLE,
     EndpointKind,
     RequestResult,
@@ -217,10 +218,10 @@ async def test_breakers_are_forgotten_in_an_hour(store: Store, redis: Redis) -> 
 
 
 async def test_institutions_that_fail_one_after_another_do_not_fail_together(store: Store, hand: Hand) -> None:
-    """Queues that fail a minute apart stop no other listings, unless all institutions fail."""
+    """If the first and the third of three queues fail a while apart, no other listings stop, unless all queues fail."""
     for key in ("cu-1", "cu-2", "cu-3"):
         assert await fail(store, key, kind=EndpointKind.QUEUE) == queues(key)
-        hand.ms += 60_000
+        hand.ms += TOGETHER_MS // 2
     assert await fail(store, "cu-4", kind=EndpointKind.QUEUE) == [*queues("cu-4", ACCOUNT), WHOLE]
 
 
@@ -234,14 +235,25 @@ async def test_queues_that_fail_between_answers_do_not_fail_together(store: Stor
     assert await fail(store, "cu-4", kind=kind, answered_s_ago=1.0) == [*queues("cu-4", ACCOUNT), WHOLE]
 
 
-async def test_queue_that_began_to_fail_before_an_answer_does_not_show_that_all_fail(store: Store, hand: Hand) -> None:
+@pytest.mark.parametrize(
+    ("later_ms", "answered_s_ago", "are_all"),
+    [
+        pytest.param(2000, 1.0, False, id="before the answer"),
+        pytest.param(2000, 2.0, True, id="at the answer"),
+        pytest.param(4 * TOGETHER_MS, 1.0, True, id="long before, and again"),
+    ],
+)
+async def test_queue_that_began_to_fail_before_an_answer_does_not_show_that_all_fail(
+    store: Store, hand: Hand, later_ms: int, answered_s_ago: float, *, are_all: bool
+) -> None:
     """Of queues that fail at random, several may open their breakers at once: their first failures count."""
     kind = EndpointKind.QUEUE
     await fail(store, "cu-3", FAILURES_THAT_OPEN - 1, kind=kind)
-    hand.ms += 2000
+    hand.ms += later_ms
     for key in ("cu-1", "cu-2"):
-        assert await fail(store, key, kind=kind, answered_s_ago=1.0) == queues(key)
-    assert await fail(store, "cu-3", 1, kind=kind, answered_s_ago=1.0) == queues("cu-3")
+        assert await fail(store, key, kind=kind, answered_s_ago=answered_s_ago) == queues(key)
+    opened = await fail(store, "cu-3", 1, kind=kind, answered_s_ago=answered_s_ago)
+    assert opened == [*queues("cu-3"), *([*queues(ACCOUNT), WHOLE] if are_all else [])]
 
 
 async def test_queues_that_fail_since_the_last_answer_fail_together(store: Store, hand: Hand) -> None:
@@ -263,7 +275,7 @@ async def test_call_that_fails_between_answers_of_others_does_not_stop_the_servi
         await fail(store, key, kind=EndpointKind.QUEUE)
     hand.ms += 1000
     assert await fail(store, "cu-1", 1, answered_s_ago=0.5) == []
-    assert await fail(store, "cu-1", 1, answered_s_ago=1.5) == [WHOLE]
+    assert await fail(store, "cu-1", 1, answered_s_ago=1.0) == [WHOLE]
 
 
 @pytest.mark.parametrize("is_answered", [False, True])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from datetime import timedelta
+from math import inf
 from typing import Any, Literal
 
 import pytest
@@ -134,6 +135,15 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
     assert await store.claim(10) == []
     hand.ms += 1
     assert [item.member for item in await store.claim(10)] == [A.member]
+
+
+async def test_claim_says_when_the_next_member_is_due(store: Store) -> None:
+    """A worker knows how long it may wait: until the lease of what it claimed ends, or for ever."""
+    await store.claim(1)
+    assert store.next_due_s == inf
+    await store.note(A, HINT)
+    await store.claim(1)
+    assert store.next_due_s == LEASE.ms / 1000
 
 
 async def test_process_that_has_claimed_is_forgotten_in_time(store: Store, redis: Redis) -> None:
