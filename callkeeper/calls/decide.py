@@ -224,8 +224,8 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    asked, key = call.statements.asked, call.institution_key
-    keeps_question = asked is not None and bool(verdict.forbidden) and would_ask(asked.rule, facts, book, key)
+    has_question = call.statements.asked is not None
+    keeps_question = has_question and bool(verdict.forbidden) and would_ask(facts, book, call.institution_key)
     return WriteDecision(verdict, entry, facts.signature, keeps_question=keeps_question)
 
 

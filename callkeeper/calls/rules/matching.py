@@ -93,13 +93,11 @@ def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ..
     return tuple(lines)
 
 
-def would_ask(name: str, facts: Facts, book: RuleBook, institution_key: str) -> bool:
-    """Tell whether a live rule of this name would ask a person, if no rule before it decided."""
+def would_ask(facts: Facts, book: RuleBook, institution_key: str) -> bool:
+    """Tell whether a live rule would ask a person, if no rule before it decided."""
     facts = book.local(facts, institution_key)
     return any(
-        rule.name == name
-        and rule.outcome is Outcome.ASK
-        and _try(rule, facts, book, institution_key).result == "matched"
+        rule.outcome is Outcome.ASK and _try(rule, facts, book, institution_key).result == "matched"
         for rule in book.rules
     )
 

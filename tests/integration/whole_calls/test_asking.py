@@ -195,6 +195,46 @@ async def test_word_that_the_law_holds_answers_no_question(rig: Rig) -> None:
     assert "enroll" not in rig.ledger(call)
 
 
+@pytest.mark.parametrize(
+    ("evidence", "rule"),
+    [
+        (Happening(Kind.RED, 40), "verified, but a red policy"),
+        (Happening(Kind.CASE, 40, "DeterminedFraud"), "fraud in this call"),
+    ],
+    ids=["red", "fraud"],
+)
+async def test_evidence_after_a_word_that_the_law_holds_asks(rig: Rig, evidence: Happening, rule: str) -> None:
+    """Ann mistypes the member's id before the evidence comes. The same evidence forbids the enroll, so a person is asked."""
+    call = await rig.begin_call(evidence, Happening(Kind.END, 120), run_s=20)
+    word = Verified(person_id="p-l", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word)
+    await rig.run(10)
+    assert await rig.queries.attention() == {}
+    await rig.run(200)
+    assert (await rig.record(call)).is_settled
+    assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
+    assert "enroll" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize(
+    ("person_id", "rule"),
+    [("p-1", "a red policy"), ("p-l", "verified, but a red policy")],
+    ids=["the member", "mistyped"],
+)
+async def test_word_enrolls_once_the_red_policy_is_gone(rig: Rig, person_id: str, rule: str) -> None:
+    """Until then, a person is asked. A word that names another member enrolls nobody then either, and answers nothing."""
+    call = await rig.begin_call(Happening(Kind.RED, 5), Happening(Kind.END, 120), run_s=20)
+    word = Verified(person_id=person_id, validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word)
+    await rig.run(10)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but a red policy'"]
+    call.provider.policies.clear()
+    call.policies.clear()
+    await rig.run(200)
+    assert call.manual_person_id == ("p-1" if person_id == "p-1" else None)
+    assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
+
+
 async def test_question_ends_with_its_cause_also_while_the_law_holds_a_word(rig: Rig) -> None:
     """Another tool has rejected the voice during a pause, so nobody has to look at the caller any more."""
     call = await rig.begin_call(Happening(Kind.RED, 5), Happening(Kind.END, 90), run_s=20)
