@@ -20,7 +20,7 @@ from callkeeper.calls.effect_resolution import (
     next_doubt_read,
     recheck,
 )
-from callkeeper.calls.fact_derivation import begun_at, facts_of
+from callkeeper.calls.fact_derivation import begun_at, earlier_calls_of, facts_of
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Phase
@@ -92,7 +92,13 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
     )
     if call.seen.reading is None or (signature := facts.signature) == call.written.facts:
         return step
-    changed = Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.seen.reading.policies)
+    changed = Entry(
+        at=now,
+        what="facts",
+        facts=facts.as_dict(),
+        earlier_calls=earlier_calls_of(call),
+        policies=call.seen.reading.policies,
+    )
     return WriteFacts(changed, signature, step)
 
 
@@ -221,6 +227,7 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         validation_type=verdict.validation_type,
         forbidden=verdict.forbidden,
         facts=facts.as_dict(),
+        earlier_calls=earlier_calls_of(call),
         policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )

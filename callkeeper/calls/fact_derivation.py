@@ -158,6 +158,12 @@ def facts_of(
     )
 
 
+def earlier_calls_of(call: Call) -> dict[str, str]:
+    """Return the voice ids of the calls behind facts such as ``rejected_before``, as far as they are known."""
+    calls = call.seen.earlier_marks.calls if call.seen.earlier_marks is not None else {}
+    return {f"{kind}_before": voice_id for kind, voice_id in calls.items()}
+
+
 _UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))
 """A record of which nothing was read."""
 

@@ -206,13 +206,15 @@ class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     """Marks of one or more calls (``kinds``; a newer release may know others), and by what they are found.
 
     ``person_id`` is the member, ``has_number`` tells whether there is a phone number too. ``by_number`` are those of other
-    calls that were found by a number of the call, whoever the member was.
+    calls that were found by a number of the call, whoever the member was. ``calls``: of each kind that was found, the
+    voice id of the newest call with the number, else of the member's newest one; earlier releases did not keep it.
     """
 
     person_id: str | None = None
     has_number: bool = False
     kinds: tuple[str, ...] = ()
     by_number: tuple[str, ...] = ()
+    calls: dict[str, str] = {}
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False):

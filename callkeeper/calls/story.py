@@ -5,7 +5,7 @@ each rule that says whether it matched, or which condition failed on which fact.
 quoted: any of them may be a word that the story uses, too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -188,7 +188,7 @@ class _Narrator:
         parts.append(f"no longer {', '.join(sorted(before - now))}" if before - now else "")
         parts.append("no further checks" if new & _STOPS and not before & _STOPS else "")
         changes = "; ".join(part for part in parts if part)
-        return f"facts: {changes}" if changes else None
+        return f"facts: {changes}{_earlier_calls(entry, new)}" if changes else None
 
     def _decided(self, entry: Entry) -> str:
         if entry.asked == "assign" and entry.operator is not None:
@@ -200,10 +200,10 @@ class _Narrator:
         named = f"rule {entry.rule!r}" if entry.rule else "no rule matches"
         if entry.forbidden:
             asked = f"{named} asks for {entry.asked}, the law forbids it ({', '.join(entry.forbidden)})"
-            return f"decided: hold; {asked}{_paused(entry)}{_shadow(entry)}{self._digest(entry)}"
+            return f"decided: hold; {asked}{_paused(entry)}{self._after(entry)}"
         how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
         kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
-        return f"decided: {kind}{how}, by {named}: {entry.because}{_shadow(entry)}{self._digest(entry)}"
+        return f"decided: {kind}{how}, by {named}: {entry.because}{self._after(entry)}"
 
     def _new_meanings(self, entry: Entry, facts: Iterable[str]) -> Iterator[Meaning]:
         """Yield the meanings of the names in an entry; an article may have the name of the fact that it is about."""
@@ -216,6 +216,9 @@ class _Narrator:
             if words is not None and Meaning(name, words) not in self.explained:
                 self.explained.add(Meaning(name, words))
                 yield Meaning(name, words)
+
+    def _after(self, entry: Entry) -> str:
+        return f"{_shadow(entry)}{_earlier_calls(entry, entry.earlier_calls)}{self._digest(entry)}"
 
     def _digest(self, entry: Entry) -> str:
         if entry.rules == self.rules:
@@ -236,6 +239,11 @@ def _shadow(entry: Entry) -> str:
     shadowed = (line for line in entry.tried if line.result == "shadowed" and line.then in _WOULD)
     first = next(shadowed, None)
     return f" In shadow, {first.rule!r} {would(first)}." if first is not None and first.then != entry.kind else ""
+
+
+def _earlier_calls(entry: Entry, facts: Collection[str]) -> str:
+    """Return which calls are behind some facts about earlier calls, as far as the entry names them."""
+    return "".join([f" [{name}: call {one}]" for name, one in sorted(entry.earlier_calls.items()) if name in facts])
 
 
 _STOPS = frozenset({"green", "manual", "rejected", "red", "fully_authenticated"})

@@ -73,9 +73,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     """One entry of a trail. ``n`` is the number of a check, of 20; ``took_ms`` is the service's response time.
 
     A decision can be understood years later, without the rules file of that day. It holds ``facts`` (those that are not
-    false, none or 0), ``tried`` (the result of each rule), ``asked`` (what the deciding rule wants), ``kind`` (what
-    remains of that within the law), ``forbidden`` (the law's reasons) and ``pause`` (the pause in force, by whom and
-    why). A person's answer about an effect in doubt names it in ``asked``.
+    false, none or 0), ``earlier_calls`` (the voice id behind each fact about earlier calls), ``tried`` (the result of
+    each rule), ``asked`` (what the deciding rule wants), ``kind`` (what remains of that within the law), ``forbidden``
+    (the law's reasons) and ``pause`` (the pause in force, by whom and why). A person's answer about an effect in doubt
+    names it in ``asked``.
     """
 
     at: datetime
@@ -102,6 +103,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     """The action that a statement belongs to."""
     candidates: int | None = None
     facts: dict[str, str | bool | int | None] | None = None
+    earlier_calls: dict[str, str] = {}
     forbidden: tuple[str, ...] = ()
     asked: str | None = None
     tried: tuple[Tried, ...] = ()

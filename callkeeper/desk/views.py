@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.action_status import ActionState, ActionStatus, statuses_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.fact_derivation import earlier_calls_of, facts_of
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT, Asked, Call, Identity, Phase, Reason
 from callkeeper.calls.story import Line, Tone, story_of
@@ -73,10 +73,11 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     had its say, so that what was not seen is absent. ``voice_undecided``: the member has a voiceprint, and the service
     says neither that the voice matches nor that it does not. ``research``: the state of a research case about this call,
     ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
-    ``voice_enrolled``: the service has a voiceprint of the member. ``provider_error``: why the voice could not be judged, in
-    words that name nobody. ``asked``: what a rule asks a person; None once somebody has handled it. ``revision`` grows
-    whenever the call's record is written: of two views of a call the one with the higher number is newer, wherever it
-    came from. After ``reset`` numbers begin anew.
+    ``earlier_calls``: the voice id of the latest call behind each of these, by its name. ``voice_enrolled``: the service has
+    a voiceprint of the member. ``provider_error``: why the voice could not be judged, in words that name nobody.
+    ``asked``: what a rule asks a person; None once somebody has handled it. ``revision`` grows whenever the call's record
+    is written: of two views of a call the one with the higher number is newer, wherever it came from. After ``reset``
+    numbers begin anew.
     """
 
     institution_key: str
@@ -113,6 +114,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     unenrolled_before: bool
     fraud_before: bool
     suspected_before: bool
+    earlier_calls: dict[str, str]
     voice_enrolled: bool
     voice_match_rule: bool
     validation_rule: str | None
@@ -235,6 +237,7 @@ def _call_view(call: Call, policies: Policies) -> CallView:
         candidates=tuple(CandidateView(c.person_id, c.name, c.person_type) for c in call.seen.candidates),
         verification_questions=reading.verification_questions if reading else 0,
         provider_error=reading.provider_error if reading else None,
+        earlier_calls=earlier_calls_of(call),
         verified=_verified(call.statements.identity),
         asked=_asked(call.statements.open_question),
         checks_used=call.plan.checks_used,

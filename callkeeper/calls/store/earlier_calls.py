@@ -181,10 +181,17 @@ class EarlierCalls:
         before, numbers = known or Marks(), self._number(call)
         places = tuple(self._places(call_id.institution_key, numbers, sought.person_id)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
-        found = [set(_kinds_of_others(call, stored)) for stored in marks]
-        by_number = set(before.by_number).union(*found[: len(numbers)])
-        kinds = by_number.union(*found)
-        found_now = replace(sought, kinds=tuple(sorted(kinds)), by_number=tuple(sorted(by_number)))
+        by_number = {kind: before.calls.get(kind) for kind in before.by_number}
+        found: dict[str, str | None] = {}
+        for n, stored in enumerate(marks):
+            (by_number if n < len(numbers) else found).update(_left_by_others(call, stored))
+        found |= by_number
+        found_now = replace(
+            sought,
+            kinds=tuple(sorted(found)),
+            by_number=tuple(sorted(by_number)),
+            calls={kind: voice_id for kind, voice_id in found.items() if voice_id is not None},
+        )
         return replace(call, seen=replace(call.seen, earlier_marks=found_now))
 
     async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[list[bytes]]]:
@@ -226,10 +233,10 @@ def place_of_number(keys: Keys, institution_key: str, hashed: str) -> str:
     return keys.earlier(institution_key, f"n:{hashed}")
 
 
-def _kinds_of_others(call: Call, stored: Iterable[bytes]) -> Iterator[str]:
-    """Yield the kinds of the marks that other calls left."""
+def _left_by_others(call: Call, stored: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """Yield the kinds of the marks that other calls left, with the voice id of each, oldest first."""
     ours = [one for one in (call.voice_id, call.names.alternate_id) if one is not None]
     for mark in stored:
         kind, _, voice_id = mark.decode().partition(":")
         if not any(is_same_id(voice_id, one) for one in ours):
-            yield kind
+            yield kind, voice_id

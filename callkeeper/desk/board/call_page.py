@@ -18,7 +18,7 @@ from callkeeper.calls.effect_resolution import (
     needs_of,
     unresolved,
 )
-from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.fact_derivation import earlier_calls_of, facts_of
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
@@ -330,6 +330,7 @@ def _facts(call: Call, book: RuleBook) -> list[Fact]:
             else None,
         ),
         *((str(kind).capitalize(), _effect(call, kind)) for kind in EffectKind),
+        ("Earlier calls", ", ".join(f"{name}: {voice_id}" for name, voice_id in earlier_calls_of(call).items())),
         ("Settled as", call.life.reason),
     )
     return [Fact(name, str(value), name in _PERSONAL) for name, value in rows if value]

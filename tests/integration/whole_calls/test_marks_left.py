@@ -6,6 +6,8 @@ from msgspec.structs import replace
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Withdrawn
 from callkeeper.calls.store.earlier_calls import digits_compared
+from callkeeper.calls.story import story_of
+from callkeeper.calls.trail import recorded
 from callkeeper_sandbox.service.state import GREEN_POLICY, Happening, Kind
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.harness.virtual_time import KEY, Rig
@@ -110,6 +112,11 @@ async def test_caller_whose_voice_was_not_the_first_members_is_known_by_the_numb
     await rig.run(200)
     assert "enroll" not in rig.ledger(second)
     assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but suspected before'"]
+    [decision] = [line for line in await rig.trail(second) if line.kind == "ask"]
+    assert decision.earlier_calls == {"suspected_before": first.voice_id}
+    story = story_of(recorded(await rig.record(second), await rig.trail(second)))
+    [asked] = [line.text for line in story.lines if "verify the caller" in line.text]
+    assert f"[suspected_before: call {first.voice_id}]" in asked
 
 
 async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -> None:

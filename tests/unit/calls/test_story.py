@@ -73,6 +73,30 @@ def test_story_explains_a_name_of_the_law_once() -> None:
     assert [each.words for each in line.meanings] == ["the checks reserved for people are used up"]
 
 
+def test_story_names_the_call_behind_a_fact_about_earlier_calls() -> None:
+    """With each decision, and when the fact is new; an entry of a release that did not keep it names none."""
+    known: dict[str, Any] = {"facts": {"rejected_before": True}, "earlier_calls": {"rejected_before": "v-0"}}
+    both = {"rejected_before": "v-0", "fraud_before": "v-9"}
+    entry = Entry(at=at(1), what="decided", kind="ask", rule="r", because="Look.", **known)
+    changed = {**known["facts"], "fraud_before": True}
+    assert texts(
+        entry,
+        Entry(at=at(2), what="facts", facts=changed, earlier_calls=both),
+        Entry(
+            at=at(3), what="decided", kind="hold", asked="enroll", rule="r", forbidden=("paused",), earlier_calls=both
+        ),
+        replace(entry, at=at(4), earlier_calls={}),
+    ) == [
+        "decided: ask a person, nothing is sent, by rule 'r': Look. [rejected_before: call v-0]",
+        "facts: now fraud_before [fraud_before: call v-9]",
+        (
+            "decided: hold; rule 'r' asks for enroll, the law forbids it (paused)"
+            " [fraud_before: call v-9] [rejected_before: call v-0]"
+        ),
+        "decided: ask a person, nothing is sent, by rule 'r': Look.",
+    ]
+
+
 def test_story_explains_a_fact_that_the_law_names() -> None:
     """A fact that forbids by itself has the article's sentence when it becomes true."""
     (line,) = told(Entry(at=at(1), what="facts", facts={"voice_of_another": True, "high_risk_device": True}))

@@ -4,19 +4,23 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
 from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.fact_derivation import earlier_calls_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import Marks
+from callkeeper.calls.record import Marks, encode_call, parse_call
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.store.earlier_calls import DAY_S, MOST, MOST_NUMBERS, digits_compared
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Known
+from callkeeper.desk.board.call_page import Fact, call_page
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -92,11 +96,16 @@ async def test_later_call_of_the_member_knows_of_the_reject(rig: Rig) -> None:
 
 async def test_desk_and_board_show_what_earlier_calls_showed(rig: Rig) -> None:
     """And that the voice was not checked yet, so that an agent sees why nothing happens."""
-    await rejected(rig)
-    record = await rig.record(await begun(rig))
+    first = await rejected(rig)
+    call = await begun(rig)
+    record = await rig.record(call)
     view = call_view(record, rig.book.policies, sees_people=False)
     assert (view.rejected_before, view.fraud_before, view.voice_checked) == (True, False, False)
+    assert view.earlier_calls == {"rejected_before": first.voice_id}
     assert "rejected before" in row_of(record, rig.book).tags
+    known = Known(rig.call_id(call), record, (), is_certain=True, is_merging=False)
+    page = call_page(known, rig.book, None, rig.clock.now, institution="CU 1")
+    assert Fact("Earlier calls", f"rejected_before: {first.voice_id}", is_personal=False) in page.facts
 
 
 async def test_later_call_from_the_number_knows_of_the_reject(rig: Rig) -> None:
@@ -109,6 +118,45 @@ async def test_later_call_from_the_number_knows_of_the_reject(rig: Rig) -> None:
     await rig.run(20)
     assert (await rig.record(again)).seen.person_id == "p-other"
     assert await before(rig, again) == {"rejected_before"}
+
+
+async def test_call_behind_a_fact_is_the_latest_of_the_number_else_of_the_member(rig: Rig) -> None:
+    """What was found by a number stays with the caller, and so does its call; what was found by the member does not."""
+    await rejected(rig)
+    second = await rejected(rig)
+    await rejected(rig, phone_number=WORK)
+    elsewhere = await begun(rig, Happening(Kind.CASE, 1, FRAUD), phone_number=WORK)
+    await rig.run(80)
+    third = await begun(rig)
+    both = {"rejected_before": second.voice_id, "fraud_before": elsewhere.voice_id}
+    assert earlier_calls_of(await rig.record(third)) == both
+    rig.stage.happen(third, Kind.CLAIMED, person_id="p-other")
+    await rig.run(20)
+    assert earlier_calls_of(await rig.record(third)) == {"rejected_before": second.voice_id}
+
+
+async def test_record_of_the_release_before_names_no_call(rig: Rig) -> None:
+    """It holds what a number showed, not of which call. Nor is the member's own call named for that; others are."""
+    first = await rejected(rig)
+    elsewhere = await begun(rig, Happening(Kind.CASE, 1, FRAUD), phone_number=WORK)
+    await rig.run(80)
+    again = await begun(rig)
+    record = await rig.record(again)
+    assert record.seen.earlier_marks is not None
+    stored = msgspec.json.decode(encode_call(record))
+    del stored["earlier_marks"]["calls"]
+    before = parse_call(msgspec.json.encode(stored))
+    assert earlier_calls_of(before) == {}
+    assert facts_of_record(before, rig.book.policies).rejected_before
+    before = with_stored(before, phone_number=OTHER)
+    look_up = rig.store.earlier_calls.look_up
+    found = await look_up(rig.call_id(again), before, days=30, now=rig.clock.now, anew=True)
+    assert facts_of_record(found, rig.book.policies).rejected_before
+    assert earlier_calls_of(found) == {"fraud_before": elsewhere.voice_id}
+    found = await look_up(
+        rig.call_id(again), with_stored(found, phone_number=HOME), days=30, now=rig.clock.now, anew=True
+    )
+    assert earlier_calls_of(found)["rejected_before"] == first.voice_id
 
 
 async def test_institutions_know_nothing_of_each_others_calls(rig: Rig) -> None:
@@ -142,7 +190,7 @@ def test_numbers_are_compared_by_their_last_digits(text: str | None, digits: str
 
 async def test_what_an_earlier_number_of_the_call_showed_stays_when_it_is_looked_up_again(rig: Rig) -> None:
     """As it is before each request of an enroll: the decision that is written then has to tell it."""
-    await rejected(rig)
+    first = await rejected(rig)
     call = await begun(rig, phone_number=OTHER)
     for number, known in ((OTHER, set()), (HOME, {"rejected_before"}), (OTHER, {"rejected_before"})):
         call.phone_number = number
@@ -151,6 +199,7 @@ async def test_what_an_earlier_number_of_the_call_showed_stays_when_it_is_looked
         assert (record.names.phone_number, await before(rig, call)) == (number, known)
     again = await rig.store.earlier_calls.look_up(rig.call_id(call), record, days=30, now=rig.clock.now, anew=True)
     assert again.seen.earlier_marks == record.seen.earlier_marks
+    assert earlier_calls_of(again) == {"rejected_before": first.voice_id}
 
 
 async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
