@@ -113,10 +113,10 @@ async def test_event_of_an_erased_call_is_recorded_without_its_number(store: Sto
         )
     await intake.record(replace(event(voice_id="v-3", alternate="alt-3"), phone_number="5550177123"), event_id="ev-5")
     await intake.record(replace(event(voice_id="v-4", alternate="alt-1"), phone_number="5550177123"), event_id="ev-6")
-    for voice_id, number in (("v-2", "5550177123"), ("v-3", "5550177123"), ("v-4", None)):
+    for voice_id, phone in (("v-2", "5550177123"), ("v-3", "5550177123"), ("v-4", None)):
         [other] = [parse_note(note) for note in await redis.hvals(KEYS.inbox(CallId("cu-1", voice_id).member))]
         assert isinstance(other, Pushed)
-        assert other.phone_number == number, voice_id
+        assert other.phone_number == phone, voice_id
 
 
 async def test_log_of_events_is_bounded(redis: Any, hand: Hand, intake: Intake) -> None:
