@@ -363,14 +363,18 @@ def enroll_trouble(call: Call) -> str:
     if call.statements.unenroll_closed_by is not None:
         return ""
     enrolled, rejected = enrolled_member(call), rejected_member(call)
-    if enrolled is not None and enrolled not in {_named_since_enroll(call) or call.seen.person_id, rejected}:
+    others = {call.seen.person_id, _named_since_enroll(call) or enrolled} - {enrolled}
+    if others and enrolled not in {None, rejected}:
         return ENROLLED_AS_ANOTHER
     is_answered = rejected == (call.ledger.enroll.person_id or call.seen.person_id)
     return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
 
 
 def _named_since_enroll(call: Call) -> str | None:
-    """Return who the caller is by the last word of the desk since our enroll was sent; None if it has named nobody."""
+    """Return who the caller is by the last word of the desk since our enroll was sent; None if it has named nobody.
+
+    The enroll knows only the last verification before it: a wish to assign may be older, and is then of its member.
+    """
     words = (call.statements.assign_wish, word_for(EffectKind.ENROLL, call))
     since = [word for word in words if word is not None and is_later(word, call.ledger.enroll)]
     return max(since, key=lambda word: word.number).person_id if since else None

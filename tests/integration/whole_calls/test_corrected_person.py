@@ -108,3 +108,16 @@ async def test_correction_that_comes_after_the_enroll_is_put_before_a_person(rig
     await rig.note(call, withdrawn, even_settled=True)
     await rig.run(10)
     assert not await rig.queries.attention(), "she was right in the first place"
+
+
+async def test_member_who_is_changed_after_the_enroll_is_told_whatever_the_desk_said_before(rig: Rig) -> None:
+    """Ann has verified p-1 and asked to assign p-1. Neither answers Zed, who finds out later that it was p-2."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await rig.begin_call(H(Kind.END, 100), run_s=5)
+    await rig.note(call, verified(rig))
+    await rig.note(call, AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish="a1"))
+    await rig.run(20)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(200)
+    assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]
