@@ -26,7 +26,7 @@ from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.assignment import Assignment, judge_assignment
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
-from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table, would_ask
+from callkeeper.calls.rules.matching import Verdict, asks_meanwhile, judge, next_turn, table
 from callkeeper.calls.schedule.plan import automatic_left, must_read_first
 from callkeeper.calls.schedule.reads import put_off, read_or_wait
 from callkeeper.calls.settlement import age_out, close, confirm, is_lost
@@ -206,10 +206,11 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
         if wanted and may_begin(kind, effect, call):
             decision = _written_verdict(call, book, facts, verdict, now)
             return Intend(kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
-    is_asking = verdict.outcome is Outcome.ASK or call.statements.asked is not None
-    is_new = verdict.fingerprint != call.written.verdict
+    is_asking, was_asked = verdict.outcome is Outcome.ASK, call.statements.asked is not None
+    is_answered = was_asked and not is_asking and not _keeps_question(call, book, facts, verdict)
+    is_new = is_answered or verdict.fingerprint != call.written.verdict
     # A person's statement clears the last verdict: what was decided after it is written in any case.
-    if is_new and (call.written.verdict is None or verdict.shadows or is_asking or not is_done(call)):
+    if is_new and (call.written.verdict is None or verdict.shadows or is_asking or was_asked or not is_done(call)):
         return _written_verdict(call, book, facts, verdict, now)
     return None
 
@@ -231,9 +232,13 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    has_question = call.statements.asked is not None
-    keeps_question = has_question and bool(verdict.forbidden) and would_ask(facts, book, call.institution_key)
-    return WriteDecision(verdict, entry, facts.signature, keeps_question=keeps_question)
+    return WriteDecision(verdict, entry, facts.signature, keeps_question=_keeps_question(call, book, facts, verdict))
+
+
+def _keeps_question(call: Call, book: RuleBook, facts: Facts, verdict: Verdict) -> bool:
+    """Tell whether an open question stays, because the law holds what would answer it, and a rule would still ask."""
+    is_held = call.statements.asked is not None and bool(verdict.forbidden)
+    return is_held and asks_meanwhile(facts, book, call.institution_key)
 
 
 def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:

@@ -35,8 +35,8 @@ class WriteDecision(msgspec.Struct, frozen=True):
     """Write a new decision to the trail.
 
     The verdict's fingerprint and ``facts`` (the signature of the facts; None for an assignment) are kept in the record,
-    so that a repeated decision is written once. ``keeps_question``: the law holds what is decided, so the question that is
-    open is not answered by it.
+    so that a repeated decision is written once. ``keeps_question``: the law holds what is decided, so it does not answer
+    the question that is open.
     """
 
     verdict: Verdict | Assignment

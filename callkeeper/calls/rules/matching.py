@@ -93,13 +93,12 @@ def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ..
     return tuple(lines)
 
 
-def would_ask(facts: Facts, book: RuleBook, institution_key: str) -> bool:
-    """Tell whether a live rule would ask a person, if no rule before it decided."""
+def asks_meanwhile(facts: Facts, book: RuleBook, institution_key: str) -> bool:
+    """Tell whether a rule would ask a person if the rules whose effects the law holds did not match."""
     facts = book.local(facts, institution_key)
-    return any(
-        rule.outcome is Outcome.ASK and _try(rule, facts, book, institution_key).result == "matched"
-        for rule in book.rules
-    )
+    tried = (_try(rule, facts, book, institution_key) for rule in book.rules)
+    decides = next((one for one in tried if one.result == "matched" and not one.forbidden), None)
+    return decides is not None and decides.then == Outcome.ASK
 
 
 def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Tried:

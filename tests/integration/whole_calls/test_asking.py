@@ -245,3 +245,33 @@ async def test_question_ends_with_its_cause_also_while_the_law_holds_a_word(rig:
     rig.stage.happen(call, Kind.REJECTED, "zed")
     await rig.run(100)
     assert not await rig.queries.attention()
+
+
+async def test_question_ends_as_it_would_have_without_the_word_that_the_law_holds(rig: Rig) -> None:
+    """It was p-1 after all: the voice is green now. Ann's mistyped id must not keep the call on the list."""
+    call = await rig.begin_call(
+        Happening(Kind.MISMATCH, 5), Happening(Kind.MFA_VALIDATED, 20), Happening(Kind.END, 200), run_s=50
+    )
+    word = Verified(person_id="p-l", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word)
+    await rig.run(20)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but another voice'"]
+    call.provider.is_mismatch = False
+    rig.stage.happen(call, Kind.GREEN)
+    await rig.run(60)
+    assert not await rig.queries.attention()
+
+
+async def test_question_ends_with_its_cause_also_if_the_law_holds_the_word_as_before(stage: Asgi, redis: Redis) -> None:
+    """The policy is gone, and what is decided of the word is not new. The call leaves the list at once."""
+    ask = Rule("zebra", (("policies", Includes(("Zebra *",))),), Outcome.ASK, "A device seen in frauds.")
+    rig = Rig(stage, redis, book(DEMO.rules[1], ask))
+    call = await rig.begin_call(ZEBRA, Happening(Kind.END, 200), run_s=20)
+    word = Verified(person_id="p-l", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, word)
+    await rig.run(20)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'zebra'"]
+    call.policies = call.provider.policies = []
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(60)
+    assert not await rig.queries.attention()
