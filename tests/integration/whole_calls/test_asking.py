@@ -162,7 +162,7 @@ async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) ->
 @pytest.mark.parametrize(
     ("evidence", "rule"),
     [
-        (Happening(Kind.RED, 60), "a red policy"),
+        (Happening(Kind.RED, 60), "verified, but a red policy"),
         (Happening(Kind.CASE, 60, "DeterminedFraud"), "fraud in this call"),
     ],
     ids=["red", "fraud"],
@@ -177,6 +177,20 @@ async def test_evidence_that_comes_after_a_person_s_enroll_asks(rig: Rig, eviden
     await rig.run(200)
     assert (await rig.record(call)).is_settled
     assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
+
+
+async def test_red_policy_that_a_person_has_overruled_is_not_asked_about_again(rig: Rig) -> None:
+    """It was gone when Ann verified the caller: that was her answer, and the voice is enrolled."""
+    call = await rig.begin_call(Happening(Kind.RED, 5), Happening(Kind.END, 120), run_s=20)
+    call.policies = call.provider.policies = []
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(20)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'a red policy'"]
+    await rig.note(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now))
+    await rig.run(20)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    await rig.run(200)
+    assert not await rig.queries.attention()
 
 
 async def test_word_that_the_law_holds_answers_no_question(rig: Rig) -> None:
@@ -265,7 +279,8 @@ async def test_question_ends_as_it_would_have_without_the_word_that_the_law_hold
 async def test_question_ends_with_its_cause_also_if_the_law_holds_the_word_as_before(stage: Asgi, redis: Redis) -> None:
     """The policy is gone, and what is decided of the word is not new. The call leaves the list at once."""
     ask = Rule("zebra", (("policies", Includes(("Zebra *",))),), Outcome.ASK, "A device seen in frauds.")
-    rig = Rig(stage, redis, book(DEMO.rules[1], ask))
+    by_word = next(rule for rule in DEMO.rules if rule.name == "verified at the desk")
+    rig = Rig(stage, redis, book(by_word, ask))
     call = await rig.begin_call(ZEBRA, Happening(Kind.END, 200), run_s=20)
     word = Verified(person_id="p-l", validation_type="Other", operator="ann", said_at=rig.clock.now)
     await rig.note(call, word)

@@ -57,6 +57,18 @@ async def test_enroll_elsewhere_after_ours_was_taken_back_is_told_as_such(courie
     assert (settled["reason"], settled["effect"], settled["operator"]) == ("enrolled", None, None)
 
 
+async def test_verification_of_a_voice_that_another_tool_has_enrolled_is_told_as_held(courier: Courier) -> None:
+    """Ann's software waits for what becomes of her word."""
+    call = courier.stage.call(END)
+    await courier.run(8)
+    courier.stage.happen(call, Kind.ENROLLED, "zed", "p-1")
+    await courier.run(20)
+    await courier.note(call, verified(courier))
+    await courier.run(20)
+    told = [message["data"] for message in courier.receiver.taken if message["type"] == "call.held"]
+    assert [(one["operator"], one["forbidden"][-1]) for one in told] == [("ann", "already_enrolled")]
+
+
 @pytest.mark.parametrize("words", [("distrusted", "distrusted"), ("distrusted", "verified"), ("verified", "verified")])
 async def test_effect_that_was_carried_out_is_not_told_as_held(courier: Courier, words: tuple[str, str]) -> None:
     """Two people say the same, or contradict each other: that nothing is sent twice does not make the first one held."""
