@@ -5,7 +5,7 @@ import signal
 
 
 def main() -> None:
-    """Run the command line. Signals end its imports at once; what comes later takes them itself if it needs to."""
+    """Run the command line. Signals end it at once while it imports; a command may take them itself later."""
     signal.signal(signal.SIGTERM, _leave)
     at_ctrl_c = signal.getsignal(signal.SIGINT)
     if at_ctrl_c is signal.default_int_handler:  # it is ignored in the background
