@@ -58,6 +58,8 @@ def assign_obstacle(call: Call, book: RuleBook) -> str | None:
         return "the call has a person"
     if is_rejected(call):
         return "the voice was rejected"
+    if call.statements.distrusted is not None:
+        return "a person distrusts the caller"
     if not book.assign.is_automatic_at(call.institution_key):
         return "[assign] institutions leaves it out" if book.assign.automatic else "[assign] automatic is false"
     if call.seen.core_username:

@@ -118,3 +118,20 @@ async def test_rejected_caller_whom_nobody_was_assigned_to_is_not_assigned_by_it
     await rig.run(60)
     assert (call.rejected, call.person_id) == (True, None)
     assert not await rig.redis.exists(rig.store.keys.earlier(KEY, "p:p-1"))
+
+
+@pytest.mark.parametrize("said_at_s", [1, 5], ids=["before it was read", "after it was read"])
+async def test_distrusted_caller_whom_nobody_was_assigned_to_is_not_assigned_by_itself(
+    rig: Rig, said_at_s: float
+) -> None:
+    """During a pause the reject waits. It must neither be about p-1, whose number the queue shows, nor come to nothing."""
+    await pause(rig)
+    call = rig.stage.call(H(Kind.END, 120), listed_after_s=8)
+    await rig.push(call)
+    await rig.run(said_at_s)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="a robot"))
+    await rig.run(20)
+    await resume(rig)
+    await rig.run(60)
+    assert (call.rejected, call.person_id) == (True, None)
+    assert not await rig.redis.exists(rig.store.keys.earlier(KEY, "p:p-1"))
