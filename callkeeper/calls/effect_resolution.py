@@ -360,14 +360,25 @@ word of the desk: the voice may stand for a stranger."""
 
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
-    if call.statements.unenroll_closed_by is not None:
+    others, rejected, said = other_callers(call), rejected_member(call), call.statements
+    if said.unenroll_closed_by is not None and said.unenroll_closed_members in {None, others}:
         return ""
-    enrolled, rejected = enrolled_member(call), rejected_member(call)
-    others = {call.seen.person_id, _named_since_enroll(call) or enrolled} - {enrolled}
-    if others and enrolled not in {None, rejected}:
+    if others and enrolled_member(call) != rejected:
         return ENROLLED_AS_ANOTHER
     is_answered = rejected == (call.ledger.enroll.person_id or call.seen.person_id)
     return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
+
+
+def other_callers(call: Call) -> tuple[str, ...]:
+    """Return who may have called instead of the member as whom the voice is enrolled, if somebody has.
+
+    They are the call's member and whom the desk has named since; an empty text stands for nobody.
+    """
+    enrolled = enrolled_member(call)
+    if enrolled is None:
+        return ()
+    named = {call.seen.person_id, _named_since_enroll(call) or enrolled} - {enrolled}
+    return tuple(sorted([person_id or "" for person_id in named]))
 
 
 def _named_since_enroll(call: Call) -> str | None:

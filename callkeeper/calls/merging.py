@@ -204,4 +204,5 @@ def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
         withdrawn={kind: max(ours.withdrawn.get(kind, 0), theirs.withdrawn.get(kind, 0)) for kind in kinds},
         asked=ours.open_question or theirs.open_question or ours.asked or theirs.asked,
         unenroll_closed_by=ours.unenroll_closed_by or theirs.unenroll_closed_by,
+        unenroll_closed_members=(ours if ours.unenroll_closed_by else theirs).unenroll_closed_members,
     )

@@ -398,7 +398,9 @@ class CallStatements(_Part, frozen=True):
     asked: Asked | None = None
     """What a rule asks a person. It stays after the call's end until somebody has handled it."""
     unenroll_closed_by: str | None = None
-    """Core username of the person who acknowledged that an enroll was taken back; None before."""
+    """Core username of the person who acknowledged that an enroll was taken back, or is another member's; None before."""
+    unenroll_closed_members: tuple[str, ...] | None = None
+    """Who the caller might be then (`other_callers`): somebody else is a new question. Releases up to 0.4.0 kept none."""
 
     @property
     def open_question(self) -> Asked | None:

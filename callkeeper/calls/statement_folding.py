@@ -18,6 +18,7 @@ from callkeeper.calls.effect_resolution import (
     fold_rejected,
     may_begin,
     needs_of,
+    other_callers,
     unresolved,
 )
 from callkeeper.calls.fact_derivation import has_real_voice_id
@@ -315,7 +316,13 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
         entries.append(_seen(note, now, kind, call.effect(kind).state))
     if enroll_trouble(call):
-        call = replace(call, statements=replace(call.statements, unenroll_closed_by=note.operator))
+        closed_members = other_callers(call)
+        call = replace(
+            call,
+            statements=replace(
+                call.statements, unenroll_closed_by=note.operator, unenroll_closed_members=closed_members
+            ),
+        )
     if (question := call.statements.open_question) is not None:
         closed = replace(question, closed_by=note.operator)
         call = replace(call, statements=replace(call.statements, asked=closed))

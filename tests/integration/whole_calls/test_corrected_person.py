@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace as struct_replace
 
 from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER
-from callkeeper.calls.notes import AssignWish, Withdrawn
+from callkeeper.calls.notes import AssignWish, Resolved, Withdrawn
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -120,4 +120,21 @@ async def test_member_who_is_changed_after_the_enroll_is_told_whatever_the_desk_
     assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
     rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
     await rig.run(200)
+    assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]
+
+
+async def test_another_change_after_the_enroll_is_a_new_question(rig: Rig) -> None:
+    """Bob has seen that Ann mistyped the member. That Zed puts p-2 on the call later, he has not seen."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await rig.begin_call(H(Kind.END, 200), run_s=10)
+    await rig.note(call, verified(rig))
+    await rig.run(20)
+    await rig.note(call, struct_replace(verified(rig, "e2"), person_id="p-l"))
+    await rig.run(10)
+    assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]
+    await rig.note(call, Resolved(operator="bob", said_at=rig.clock.now, wish="seen", applied=False))
+    await rig.run(10)
+    assert not await rig.queries.attention()
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(100)
     assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]

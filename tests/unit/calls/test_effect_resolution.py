@@ -520,6 +520,11 @@ ENROLLED = Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW, attem
 DONE_REJECT = replace(ENROLLED, state=EffectState.CONFIRMED)
 
 
+def closed_about(*person_ids: str) -> dict[str, Any]:
+    """Return that Eve has seen it when the caller could be one of these."""
+    return {"unenroll_closed_by": "eve", "unenroll_closed_members": person_ids}
+
+
 @pytest.mark.parametrize(
     ("seen", "trouble"),
     [
@@ -532,6 +537,10 @@ DONE_REJECT = replace(ENROLLED, state=EffectState.CONFIRMED)
         ({"unenrolled_seen": True, "failed_feedback_seen": True}, TAKEN_BACK),
         ({"enroll": ENROLLED, "person_id": "p-2"}, ENROLLED_AS_ANOTHER),
         ({"enroll": ENROLLED, "person_id": "p-2", "unenroll_closed_by": "eve"}, ""),
+        ({"enroll": ENROLLED, "person_id": "p-2", **closed_about("p-2")}, ""),
+        ({"enroll": ENROLLED, "person_id": "p-2", **closed_about("p-3")}, ENROLLED_AS_ANOTHER),
+        ({"enroll": ENROLLED, "person_id": None, **closed_about("p-2")}, ENROLLED_AS_ANOTHER),
+        ({"enroll": ENROLLED, "person_id": None, **closed_about("")}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "reject": DONE_REJECT}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "rejected_seen": True}, ENROLLED_AS_ANOTHER),
     ],

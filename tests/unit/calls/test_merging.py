@@ -107,6 +107,15 @@ def test_merge_knows_what_either_record_knew(field: str, known: tuple[Any, Any, 
         assert getattr(getattr(found, part), name) == expected
 
 
+def test_merge_knows_of_whom_the_person_who_closed_an_enroll_had_heard() -> None:
+    """If both records were closed, ours counts."""
+    ann = {"unenroll_closed_by": "ann", "unenroll_closed_members": ("p-2",)}
+    bob = {"unenroll_closed_by": "bob", "unenroll_closed_members": ("p-3",)}
+    for ours, theirs, closed in ((ann, bob, ("p-2",)), (ann, {}, ("p-2",)), ({}, bob, ("p-3",)), ({}, {}, None)):
+        found = merged(call(**ours), call(voice_id="alt-1", **theirs), NOW)
+        assert found.statements.unenroll_closed_members == closed
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "by_rule_only"),
     [
