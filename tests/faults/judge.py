@@ -18,7 +18,7 @@ from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from callkeeper.calls.policies import MANUAL_GREEN
-from callkeeper.calls.record import Call, Identity, Word
+from callkeeper.calls.record import Call, Identity, Reason, Word
 from callkeeper.calls.trail import Entry
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call as SandboxCall
@@ -331,13 +331,16 @@ class Judge(Witness):
     def is_told_once(self, trail: tuple[Entry, ...]) -> None:
         """Assert that the trail has one line for each request and for each time the call was settled.
 
-        Each distrust after the first settling allows one more line.
+        Each distrust after the first settling allows one more line. So does a listing of a call that was settled because
+        the service had never shown it.
         """
         sent = [(entry.kind, entry.n) for entry in trail if entry.what == "sent" and entry.kind in ONCE]
         assert len(sent) == len(set(sent)), f"one sending, several lines: {sent}"
         settled = [n for n, entry in enumerate(trail) if entry.what == "settled"]
         late = [entry for entry in trail[settled[0] :] if entry.what == "said" and entry.kind == "distrusted"]
-        assert 1 <= len(settled) <= 1 + len(late), f"{len(settled)} lines of the settling"
+        unconfirmed = [n for n in settled if trail[n].because == Reason.UNCONFIRMED]
+        shown = [n for n in unconfirmed if any(entry.what == "listed" for entry in trail[n:])]
+        assert 1 <= len(settled) <= 1 + len(late) + len(shown), f"{len(settled)} lines of the settling"
 
     def is_true(self, call: SandboxCall, record: Call, trail: tuple[Entry, ...]) -> None:
         """Assert that our ledgers of enroll and reject agree with what the service did.
