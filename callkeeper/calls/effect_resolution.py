@@ -384,7 +384,7 @@ def other_callers(call: Call) -> tuple[str, ...]:
 def _named_since_enroll(call: Call) -> str | None:
     """Return who the caller is by the last word of the desk since our enroll was sent; None if it has named nobody.
 
-    The enroll knows only the last verification before it: a wish to assign may be older, and is then of its member.
+    An enroll keeps the number of the last verification before it, so a wish to assign from before it may count as later.
     """
     words = (call.statements.assign_wish, word_for(EffectKind.ENROLL, call))
     since = [word for word in words if word is not None and is_later(word, call.ledger.enroll)]

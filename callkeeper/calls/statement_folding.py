@@ -316,13 +316,9 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
         entries.append(_seen(note, now, kind, call.effect(kind).state))
     if enroll_trouble(call):
-        closed_members = other_callers(call)
-        call = replace(
-            call,
-            statements=replace(
-                call.statements, unenroll_closed_by=note.operator, unenroll_closed_members=closed_members
-            ),
-        )
+        others = other_callers(call)
+        seen = replace(call.statements, unenroll_closed_by=note.operator, unenroll_closed_members=others)
+        call = replace(call, statements=seen)
     if (question := call.statements.open_question) is not None:
         closed = replace(question, closed_by=note.operator)
         call = replace(call, statements=replace(call.statements, asked=closed))

@@ -167,16 +167,20 @@ async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) ->
     ],
     ids=["red", "fraud"],
 )
-async def test_evidence_that_comes_after_a_person_s_enroll_asks(rig: Rig, evidence: Happening, rule: str) -> None:
-    """Ann was talked into verifying him, and the voice was enrolled at once. What the provider finds later is told."""
+@pytest.mark.parametrize(("named", "enrolled"), [("p-1", "p-1"), ("p-l", None)], ids=["enrolled", "mistyped"])
+async def test_evidence_that_comes_after_a_word_of_the_desk_asks(
+    rig: Rig, evidence: Happening, rule: str, named: str, enrolled: str | None
+) -> None:
+    """Ann was talked into verifying him. A person is asked, whether the voice was enrolled or the law holds her word."""
     call = await rig.begin_call(evidence, Happening(Kind.END, 120), run_s=20)
-    word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    word = Verified(person_id=named, validation_type="Other", operator="ann", said_at=rig.clock.now)
     await rig.note(call, word)
     await rig.run(20)
-    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    assert (call.manual_person_id, await rig.queries.attention()) == (enrolled, {})
     await rig.run(200)
     assert (await rig.record(call)).is_settled
     assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
+    assert ("enroll" in rig.ledger(call)) == (enrolled is not None)
 
 
 async def test_red_policy_that_a_person_has_overruled_is_not_asked_about_again(rig: Rig) -> None:
@@ -206,27 +210,6 @@ async def test_word_that_the_law_holds_answers_no_question(rig: Rig) -> None:
     await rig.run(200)
     assert (await rig.record(call)).statements.asked == asked
     assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but another voice'"]
-    assert "enroll" not in rig.ledger(call)
-
-
-@pytest.mark.parametrize(
-    ("evidence", "rule"),
-    [
-        (Happening(Kind.RED, 40), "verified, but a red policy"),
-        (Happening(Kind.CASE, 40, "DeterminedFraud"), "fraud in this call"),
-    ],
-    ids=["red", "fraud"],
-)
-async def test_evidence_after_a_word_that_the_law_holds_asks(rig: Rig, evidence: Happening, rule: str) -> None:
-    """Ann mistypes the member's id before the evidence comes. The same evidence forbids the enroll, so a person is asked."""
-    call = await rig.begin_call(evidence, Happening(Kind.END, 120), run_s=20)
-    word = Verified(person_id="p-l", validation_type="Other", operator="ann", said_at=rig.clock.now)
-    await rig.note(call, word)
-    await rig.run(10)
-    assert await rig.queries.attention() == {}
-    await rig.run(200)
-    assert (await rig.record(call)).is_settled
-    assert list((await rig.queries.attention()).values()) == [f"asked by rule {rule!r}"]
     assert "enroll" not in rig.ledger(call)
 
 
