@@ -29,7 +29,7 @@ from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedS
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
-from callkeeper.calls.store.script_runner import SentinelView
+from callkeeper.calls.store.script_runner import Address
 
 
 class CommandPacking:
@@ -71,12 +71,23 @@ def _is_of_a_demoted_master(error: ResponseError) -> bool:
 
 
 class _Following(AsyncManaged):
-    """A connection that asks the sentinels again when its server refuses a write.
+    """A connection that asks the sentinels again when it is lost, or its server refuses a write.
+
+    redis-py does not ask them when it repeats a command on a connection that was lost or timed out: it goes back to the
+    old master, frozen or not (redis/redis-py#3874). Another connection that was made meanwhile uses the new one.
 
     An old master accepts writes for 8 s (*measured*) after its replica was promoted, unless ``min-replicas-to-write``
     makes it refuse them. redis-py disconnects when a plain command is refused with READONLY. We also disconnect when a
     script is refused with READONLY, or any write with NOREPLICAS.
     """
+
+    async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
+        """Connect: with ``retry_socket_connect`` to the master, else to the address that the sentinels named."""
+        if retry_socket_connect:
+            connect_to: Any = self.connect_to  # it has no types
+            await connect_to(await self.connection_pool.get_master_address())
+        else:
+            await super().connect_check_health(check_health, retry_socket_connect)
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         """Read an answer.
@@ -100,6 +111,14 @@ class _FollowingTls(_Following, AsyncManagedTls):
 class _BlockingFollowing(SentinelManagedConnection):
     """The same for threads and RQ."""
 
+    def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
+        """Connect: with ``retry_socket_connect`` to the master, else to the address that the sentinels named."""
+        if retry_socket_connect:
+            connect_to: Any = self.connect_to  # it has no types
+            connect_to(self.connection_pool.get_master_address())
+        else:
+            super().connect_check_health(check_health, retry_socket_connect)
+
     def read_response(self, *args: Any, **options: Any) -> Any:
         """Read an answer.
 
@@ -122,6 +141,15 @@ class _BlockingFollowingTls(_BlockingFollowing, SentinelManagedSSLConnection):
 class _Pool(AsyncPool, BlockingConnectionPool):
     """Connections to the master. Closing them also closes those to the sentinels."""
 
+    async def release(self, connection: Any) -> None:
+        """Take a connection back, and close it if it leads to a server that is no longer the master.
+
+        When another master is found, redis-py closes only the connections that are not in use.
+        """
+        if (connection.host, connection.port) != self.master_address:
+            await connection.disconnect()
+        await super().release(connection)
+
     async def aclose(self) -> None:
         """Close everything. The client would leave the sentinels' connections open."""
         await super().aclose()
@@ -131,19 +159,24 @@ class _Pool(AsyncPool, BlockingConnectionPool):
 class _Master(AsyncRedis):
     """A client of the master that can ask the sentinels about it."""
 
-    async def standings(self) -> list[SentinelView]:
-        """Ask all sentinels; those that do not answer are left out."""
+    async def is_replaced(self, address: Address) -> bool:
+        """Ask all sentinels whether this address is no longer the master's, or will not be soon.
+
+        Those that took part in the latest replacement decide. One that is cut off may name an older master.
+        """
         pool: Any = self.connection_pool
         asked = (sentinel.sentinel_master(pool.service_name) for sentinel in pool.sentinel_manager.sentinels)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, RedisError | OSError):
                 raise answer
-        return [_standing(answer) for answer in answers if isinstance(answer, dict)]
-
-
-def _standing(fields: dict[str, Any]) -> SentinelView:
-    return SentinelView(str(fields.get("runid", "")), "failover_in_progress" in fields.get("flags", ""))
+        named = [answer for answer in answers if isinstance(answer, dict)]
+        latest = max((master["config-epoch"] for master in named), default=0)
+        return any(
+            (master["ip"], master["port"]) != address or "failover_in_progress" in master["flags"]
+            for master in named
+            if master["config-epoch"] == latest
+        )
 
 
 def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":

@@ -1,8 +1,8 @@
 """Failover under load: the Redis master is lost several times while calls come at a steady rate; then an audit.
 
 ``python -m tests.faults.failover_run --seconds 30 --rate 20 --failovers 2`` exits with 1 if any promise was broken. The
-first master is killed, the second is replaced while it runs, and so on in turn; every second replacement is a planned
-one. Events, statements and effects wait for a replica before they are answered or sent, so none may be lost. The
+first master is killed, the second is replaced while it runs, the third is frozen, the fourth is replaced as planned, and
+so on in turn. Events, statements and effects wait for a replica before they are answered or sent, so none may be lost. The
 booking of a check may be lost, because checks do not wait; a lost booking is counted as a used check.
 ``--least-replicas 0`` leaves out ``min-replicas-to-write``, which docs/operations.md recommends.
 """
@@ -46,22 +46,25 @@ class Loss:
 
 
 def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]:
-    """Kill or replace the master in turn, at even intervals. Every second replacement is a planned one.
+    """Kill, replace, freeze and replace as planned the master in turn, at even intervals or as soon as all others follow.
 
-    A killed server comes back as a replica after 2 s. Otherwise only two servers would be left, and after one
+    A killed or frozen server comes back as a replica after 2 s. Otherwise only two servers would be left, and after one
     more loss ``min-replicas-to-write 1`` would make the last one refuse writes.
     """
     losses = []
+    unplanned = ((watched.kill_master, watched.bring_back), (watched.freeze_master, watched.thaw))
     every_s, began_s = seconds / (failovers + 1), time.monotonic()
     for n in range(failovers):
         time.sleep(max(0.0, began_s + (n + 1) * every_s - time.monotonic()))
+        watched.wait_until_all_follow()
         at = now()
         if n % 2 == 0:
-            port = watched.kill_master()
+            lose, return_to_others = unplanned[n // 2 % 2]
+            port = lose()
             watched.wait_for_another(port)
             losses.append(Loss(at, now()))
             time.sleep(2.0)
-            watched.bring_back(port)
+            return_to_others(port)
         else:
             replace = (watched.fail_over, watched.switch_over)[n // 2 % 2]
             replace()

@@ -1,5 +1,6 @@
 """A Redis master, its replicas and a sentinel on this machine, with users and passwords, for failover tests."""
 
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ requirepass {sentinel_password}
 sentinel monitor {master} 127.0.0.1 {master_port} 1
 sentinel auth-user {master} {user}
 sentinel auth-pass {master} {password}
-sentinel down-after-milliseconds {master} 500
+sentinel down-after-milliseconds {master} 2000
 sentinel failover-timeout {master} 4000
 """
 
@@ -112,6 +113,13 @@ class Watched:
         self._ask(self.master_port, "client_pause", PAUSED_MS, False)
         self.fail_over()
 
+    def wait_until_all_follow(self) -> None:
+        """Wait until every other server follows the master.
+
+        A replaced master that was not yet demoted has old data, and the sentinel may choose it nevertheless.
+        """
+        _until(lambda: self._has_all(self.master_port, len(self.ports) - 1), "all servers to follow")
+
     def kill_master(self) -> int:
         """Kill the master and return its port. The sentinel detects the loss on its own."""
         port = self.master_port
@@ -119,6 +127,17 @@ class Watched:
         process.kill()
         process.wait()
         return port
+
+    def freeze_master(self) -> int:
+        """Freeze the master and return its port. It keeps its connections, and answers nothing."""
+        port = self.master_port
+        self._processes[port].send_signal(signal.SIGSTOP)
+        return port
+
+    def thaw(self, port: int) -> None:
+        """Let a frozen master go on. It takes writes until the sentinel has demoted it."""
+        self._processes[port].send_signal(signal.SIGCONT)
+        _until(lambda: self._follows(port), "the server that was frozen to follow")
 
     def bring_back(self, port: int) -> None:
         """Start a killed server as a replica of the current master, and wait until it replicates."""

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
+from rq.utils import utcformat
 
-from callkeeper.app.connections import receiver_redis
+from callkeeper.app.connections import blocking_redis, receiver_redis, worker_redis
 from callkeeper.app.redis_location import parse_location
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.keys import Keys
@@ -20,6 +21,8 @@ from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.faults.sentinel import Watched, watched_redis
 from tests.waiting import until_async
+from workers.jobs import CallJob
+from workers.rq_worker import CallWorker
 
 ABREAST = 4
 AFTERWARDS_S = 1.0
@@ -76,6 +79,61 @@ async def test_event_confirmed_by_a_master_that_is_replaced_is_known_to_the_next
             await asyncio.sleep(AFTERWARDS_S)
         async with receiver_redis(parse_location(watched.url)) as redis:
             assert sorted(confirmed - await logged(redis)) == []
+
+
+async def test_connection_in_use_while_the_master_is_replaced_is_not_used_again(tmp_path: Path) -> None:
+    """What is confirmed afterwards is confirmed by the new master, also where a connection to the old one was busy."""
+    with watched_redis(tmp_path, replicas=2, least_replicas=0) as watched:
+        async with receiver_redis(parse_location(watched.url)) as redis:
+            intake, confirmed = Intake(redis, figures=Figures()), set[str]()
+            pool: Any = redis.connection_pool
+            await intake.record(PUSH, event_id="before")
+            busy = [await pool.get_connection() for _ in range(ABREAST)]
+            await asyncio.to_thread(watched.fail_over)
+
+            async def confirm(event_id: str) -> bool:
+                with contextlib.suppress(RedisError, TimeoutError, OSError):
+                    await intake.record(PUSH, event_id=event_id)
+                    confirmed.add(event_id)
+                return event_id in confirmed
+
+            await until_async(lambda: confirm("after"))
+            for connection in busy:
+                await pool.release(connection)
+            for n in range(2 * ABREAST):
+                await confirm(str(n))
+        async with receiver_redis(parse_location(watched.url)) as redis:
+            assert sorted(confirmed - await logged(redis)) == []
+            assert len(confirmed) == 1 + 2 * ABREAST
+
+
+async def test_command_is_repeated_at_the_new_master(tmp_path: Path) -> None:
+    """While the old master answers nothing, a command whose connection leads to it goes to the new one."""
+    with watched_redis(tmp_path, replicas=1, least_replicas=0) as watched:
+        place = parse_location(watched.url)
+        async with worker_redis(place) as redis:
+            with blocking_redis(place) as in_thread:
+                await redis.ping()
+                in_thread.ping()
+                await asyncio.to_thread(watched.switch_over)
+                asked = (redis.incr("asyncio"), asyncio.to_thread(in_thread.incr, "blocking"))
+                assert await asyncio.gather(*asked) == [1, 1]
+        async with receiver_redis(place) as redis:
+            assert await redis.mget("asyncio", "blocking") == [b"1", b"1"]
+
+
+async def test_idle_worker_waits_for_jobs_at_the_new_master(tmp_path: Path) -> None:
+    """The old master is not demoted yet, and answers like any other. A heartbeat leaves it."""
+    with watched_redis(tmp_path, replicas=1, least_replicas=0) as watched:
+        place = parse_location(watched.url)
+        with blocking_redis(place) as redis:
+            worker = CallWorker(redis, job_class=CallJob, on_stop=lambda: None, leave=lambda _: None)
+            worker.heartbeat()
+            await asyncio.to_thread(watched.fail_over)
+            worker.heartbeat()
+        assert worker.last_heartbeat is not None
+        with blocking_redis(place) as new:
+            assert new.hget(worker.key, "last_heartbeat") == utcformat(worker.last_heartbeat).encode()
 
 
 async def test_event_confirmed_during_a_failover_command_is_known_to_the_next_master(tmp_path: Path) -> None:

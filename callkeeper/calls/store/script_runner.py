@@ -10,8 +10,8 @@ writes of its own connection. Without replicas there is no ``WAIT``.
 
 ``WAIT 1`` is enough if the master dies, because the sentinels promote the most advanced replica. It is not enough if a
 living master is replaced: for a second the other replicas go on confirming the old master's writes (*measured*). So we
-wait for all replicas, and ask the server in the same pipeline which it has. If one is missing, the sentinels are asked
-whether the master is being replaced; if it is, nothing counts as confirmed.
+wait for all replicas, and ask the server in the same pipeline which it has. If that has changed, the sentinels are
+asked whether the master is being replaced; if it is, nothing counts as confirmed.
 """
 
 import asyncio
@@ -40,26 +40,30 @@ _LAG_S: Final = 2
 """A replica that has been silent for longer, in seconds, is not waited for. Healthy ones report every second."""
 
 
-class SentinelView(NamedTuple):
-    """One sentinel's view: the master's run id (empty if it does not know) and whether it is being replaced."""
-
-    run_id: str
-    is_failing_over: bool
-
-
-class _Server(NamedTuple):
-    """The server's run id, and the addresses of its replicas that keep up; of one replica if none does."""
-
-    run_id: str = ""
-    replicas: frozenset[str] = frozenset()
-
-
 @runtime_checkable
 class Watched(Protocol):
     """A client of a server that sentinels watch."""
 
-    async def standings(self) -> list[SentinelView]:
-        """Ask all sentinels. Those that do not answer are left out."""
+    async def is_replaced(self, address: "Address") -> bool:
+        """Ask the sentinels whether this address is no longer the master's, or will not be soon."""
+
+
+Address = tuple[str, int]
+"""Host and port, as the sentinels name them."""
+
+
+class _Server(NamedTuple):
+    """A server's address if sentinels watch it, its replicas, how many ever came, and how many keep up."""
+
+    address: Address | None = None
+    replicas: frozenset[str] = frozenset()
+    arrivals: int = 0
+    well: int = 0
+    """At least one if any is online: a write waits briefly for one that hangs."""
+
+    def has_changed(self, before: "_Server") -> bool:
+        """Tell whether it is another server, or a replica has left, come, or come and left."""
+        return (self.address, self.replicas, self.arrivals) != (before.address, before.replicas, before.arrivals)
 
 
 class Replication:
@@ -71,61 +75,69 @@ class Replication:
         self._server = _Server()
         self._asked_at_s = -POLL_EVERY_S
 
-    def ask(self, pipe: Any) -> int:
-        """Add a wait for the replicas to a pipeline. Return how many answers that adds, for ``judge``.
-
-        Without replicas it only asks, and only now and then, whether there are any.
-        """
-        if self._server.replicas:
-            pipe.execute_command("WAIT", len(self._server.replicas), WITHIN_MS)
-        elif time.monotonic() - self._asked_at_s < POLL_EVERY_S:
-            return 0
-        pipe.info("server")
-        pipe.info("replication")
-        return 3 if self._server.replicas else 2
-
-    async def judge(self, redis: Any, answers: Sequence[Any]) -> None:
-        """Evaluate what ``ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
+    async def execute(self, redis: Any, pipe: Any) -> list[Any]:
+        """Execute a pipeline, and wait for the replicas if there are any. Return the answers of its commands.
 
         Raises:
             redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it.
         """
-        *waited, about, replication = answers
-        is_answered = isinstance(about, dict) and isinstance(replication, dict)
-        server = _server(about, replication) if is_answered else _Server()  # a server may not support the question
+        added = self._ask(pipe)
+        connection = None
+        if added and isinstance(redis, Watched):
+            connection = pipe.connection = await redis.connection_pool.get_connection()  # type: ignore[attr-defined]
+        answers: list[Any] = await pipe.execute(raise_on_error=False)
+        if added:
+            await self._judge(redis, answers[-added:], (connection.host, connection.port) if connection else None)
+        return answers[: len(answers) - added]
+
+    def _ask(self, pipe: Any) -> int:
+        """Add a wait for the replicas to a pipeline. Return how many answers that adds.
+
+        Without replicas it only asks, and only now and then, whether there are any.
+        """
+        if self._server.well:
+            pipe.execute_command("WAIT", self._server.well, WITHIN_MS)
+        elif time.monotonic() - self._asked_at_s < POLL_EVERY_S:
+            return 0
+        pipe.info("stats")
+        pipe.info("replication")
+        return 3 if self._server.well else 2
+
+    async def _judge(self, redis: Any, answers: Sequence[Any], address: Address | None) -> None:
+        """Evaluate what ``_ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
+
+        ``address``: of the server that answered, if sentinels watch it. They are asked if it is another server than
+        before, its replicas are others, or one has not confirmed: it may be about to take over.
+        """
+        *waited, stats, replication = answers
+        is_answered = isinstance(stats, dict) and isinstance(replication, dict)
+        server = _server(address, stats, replication) if is_answered else _Server(address)  # it may refuse to say
         confirmed = waited[0] if waited and isinstance(waited[0], int) else 0
-        is_whole = bool(waited) and confirmed >= len(server.replicas) and self._server.replicas <= server.replicas
-        await self._see(redis, server, is_whole=is_whole and server.run_id == self._server.run_id)
+        is_whole = waited and confirmed >= len(server.replicas) and not server.has_changed(self._server)
+        if address and not is_whole and await redis.is_replaced(address):
+            await redis.connection_pool.disconnect(inuse_connections=False)
+            raise RedisConnectionError("the master is being replaced")
+        self._server, self._asked_at_s = server, time.monotonic()
         if waited:
             if not confirmed:
                 self._figures.count(figure.WRITES_UNREPLICATED)
-        elif server.replicas:
+        elif server.well:
             async with redis.pipeline(transaction=False) as pipe:
                 pipe.set(self._key, "")  # WAIT covers what its own connection wrote, and everything before that
-                added = self.ask(pipe)
-                await self.judge(redis, (await pipe.execute(raise_on_error=False))[-added:])
-
-    async def _see(self, redis: Any, server: _Server, *, is_whole: bool) -> None:
-        """Remember a server. ``is_whole`` is False if one of its replicas may be about to take over.
-
-        Sentinels learn a restarted server's run id late, so a new run id counts as replaced only during a failover.
-        """
-        if not is_whole and isinstance(redis, Watched):
-            may_have_lost_one = server.run_id == self._server.run_id and not self._server.replicas <= server.replicas
-            for view in await redis.standings():
-                is_leaving = view.is_failing_over and view.run_id == server.run_id
-                if is_leaving or (may_have_lost_one and view.run_id != server.run_id and not view.is_failing_over):
-                    await redis.connection_pool.disconnect(inuse_connections=False)  # type: ignore[attr-defined]
-                    raise RedisConnectionError("the master is being replaced")
-        self._server, self._asked_at_s = server, time.monotonic()
+                await self.execute(redis, pipe)
 
 
-def _server(about: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:
-    """Read the server's replicas. One that hangs is left out, unless there is no other."""
+def _server(address: Address | None, stats: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:
+    """Read the server's replicas. One that hangs is not waited for, unless there is no other."""
     replicas = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
     online = [replica for replica in replicas if replica.get("state") == "online"]
     well = [replica for replica in online if replica["lag"] <= _LAG_S] or online[:1]
-    return _Server(str(about.get("run_id", "")), frozenset(f"{replica['ip']}:{replica['port']}" for replica in well))
+    return _Server(
+        address,
+        frozenset(f"{replica.get('ip')}:{replica.get('port')}" for replica in replicas),
+        arrivals=stats.get("sync_full", 0) + stats.get("sync_partial_ok", 0),
+        well=len(well),
+    )
 
 
 Asked = TypeVar("Asked")
@@ -302,11 +314,10 @@ class Scripts:
         async with self._redis.pipeline(transaction=False) as pipe:
             for script, keys, args in calls:
                 pipe.evalsha(script.sha, len(keys), *keys, *args)
-            added = self._replication.ask(pipe) if replicated else 0
-            answers = await pipe.execute(raise_on_error=False)
-        if added:
-            await self._replication.judge(self._redis, answers[-added:])
-        return answers[: len(calls)]
+            if replicated:
+                return await self._replication.execute(self._redis, pipe)
+            answers: list[Any] = await pipe.execute(raise_on_error=False)
+            return answers
 
     async def _load(self) -> None:
         async with self._redis.pipeline(transaction=False) as pipe:

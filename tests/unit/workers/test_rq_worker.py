@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import structlog
+from fakeredis import FakeRedis
 from redis.exceptions import ConnectionError as RedisAway
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 from structlog.testing import capture_logs
 
-from workers.rq_worker import is_not_about_redis, work
+from workers.jobs import CallJob
+from workers.rq_worker import SILENT_S, CallWorker, is_not_about_redis, work
 
 
 class FakeWorker:
@@ -93,3 +95,10 @@ def test_rq_logs_bugs_only(error: Exception, is_logged: bool) -> None:
         _fail(error)
     except Exception:  # noqa: BLE001  (each of the table)
         assert is_not_about_redis(record) is is_logged
+
+
+def test_silent_redis_is_noticed_soon() -> None:
+    """A command of RQ's takes little longer than an idle worker waits for a job. RQ raises the connection's timeout."""
+    redis = FakeRedis()
+    worker = CallWorker(redis, job_class=CallJob, on_stop=lambda: None, leave=lambda _: None)
+    assert redis.connection_pool.connection_kwargs["socket_timeout"] == worker.dequeue_timeout + SILENT_S == 5

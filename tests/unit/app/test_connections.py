@@ -1,0 +1,48 @@
+"""Which server is the master, as the sentinels name it."""
+
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from callkeeper.app.connections import async_master
+from callkeeper.app.redis_location import parse_location
+
+OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
+
+
+class Sentinel:
+    """A sentinel that names a master, or does not answer."""
+
+    def __init__(self, address: tuple[str, int] | None = OLD, *, epoch: int = 1, flags: str = "master") -> None:
+        self._address, self._epoch, self._flags = address, epoch, flags
+
+    async def sentinel_master(self, _: str) -> dict[str, Any]:
+        """Return some fields of ``SENTINEL MASTER``."""
+        if self._address is None:
+            raise RedisConnectionError
+        ip, port = self._address
+        return {"ip": ip, "port": port, "config-epoch": self._epoch, "flags": self._flags}
+
+
+@pytest.mark.parametrize(
+    ("sentinels", "is_replaced"),
+    [
+        ([Sentinel(), Sentinel()], False),
+        ([Sentinel(), Sentinel(NEW, epoch=2)], True),
+        ([Sentinel(OLD, epoch=3), Sentinel(NEW, epoch=2)], False),
+        ([Sentinel(), Sentinel(flags="master,failover_in_progress")], True),
+        ([Sentinel(None), Sentinel(NEW)], True),
+        ([Sentinel(None), Sentinel(None)], False),
+    ],
+    ids=["named", "replaced", "one cut off", "being replaced", "one away", "all away"],
+)
+async def test_sentinels_of_the_latest_replacement_decide(sentinels: list[Sentinel], is_replaced: bool) -> None:
+    """A sentinel that is cut off does not make writes to the master fail, nor confirm those to an older one."""
+    known = parse_location("redis+sentinel://10.0.0.8:26379,10.0.0.9:26379/calls-master/0").sentinels
+    assert known is not None
+    async with async_master(known, to_sentinels={}, to_master={}) as redis:
+        asked: Any = redis
+        asked.connection_pool.sentinel_manager.sentinels = sentinels
+        assert await asked.is_replaced(OLD) is is_replaced
+        asked.connection_pool.sentinel_manager.sentinels = []
