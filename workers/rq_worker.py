@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import metadata
 from secrets import token_hex
 from types import FrameType
@@ -20,7 +19,6 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.sentinel import SentinelConnectionPool
 from rq import SimpleWorker
 from rq.exceptions import StopRequested
 from rq.job import Job
@@ -36,11 +34,11 @@ from callkeeper.service.network_failure import network_failure
 from workers.jobs import CallJob, RedisAway
 
 WORKER_TTL_S = 18
-"""RQ waits 15 s less than this for a job. Its default notices a dead connection after 415 s."""
+"""RQ waits 15 s less than this for a job. With its default, a dead connection is noticed after 415 s."""
 
 SILENT_S = 2
-"""How much longer than it waits for a job an idle worker waits for Redis, in seconds. It waits in vain for a master that
-freezes, or whose writes are paused before it is replaced. RQ's own 10 s held up all work for 15 s (*measured*)."""
+"""How much longer than its wait for a job an idle worker waits for Redis's answer, in seconds. A master that froze, or
+whose writes are paused, does not answer. With RQ's own 10 s all work stood still for 15 s (*measured*)."""
 
 MAINTENANCE_S = 60
 """How often jobs of killed workers are looked for, in seconds. RQ's default, ten minutes, is too long for the board."""
@@ -113,18 +111,6 @@ class CallWorker(SimpleWorker):
     def connection_timeout(self) -> int:
         """Return how long a command of RQ's may take, in seconds."""
         return self.dequeue_timeout + SILENT_S
-
-    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """Report that this worker lives. Behind sentinels, ask them first which server is the master.
-
-        A master that was replaced answers like any other until it is demoted, up to ten seconds later. An idle worker
-        would wait there for jobs. Its connections to that server are closed here.
-        """
-        pool = self.connection.connection_pool
-        if isinstance(pool, SentinelConnectionPool):
-            with suppress(RedisError):  # without sentinels it goes on with the master that it knows
-                pool.get_master_address()  # type: ignore[no-untyped-call]  # the library's
-        super().heartbeat(timeout, pipeline)
 
     def bootstrap(self, *_: Any, **__: Any) -> None:
         """Start without RQ's own log handlers and without its command channel: only signals control this worker."""

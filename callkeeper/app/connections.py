@@ -6,7 +6,9 @@ server is the master.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
@@ -25,7 +27,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
+from redis.sentinel import (
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
@@ -74,7 +81,7 @@ class _Following(AsyncManaged):
     """A connection that asks the sentinels again when it is lost, or its server refuses a write.
 
     redis-py does not ask them when it repeats a command on a connection that was lost or timed out: it goes back to the
-    old master, frozen or not (redis/redis-py#3874). Another connection that was made meanwhile uses the new one.
+    old master, frozen or not (redis/redis-py#3874).
 
     An old master accepts writes for 8 s (*measured*) after its replica was promoted, unless ``min-replicas-to-write``
     makes it refuse them. redis-py disconnects when a plain command is refused with READONLY. We also disconnect when a
@@ -82,7 +89,7 @@ class _Following(AsyncManaged):
     """
 
     async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
-        """Connect: with ``retry_socket_connect`` to the master, else to the address that the sentinels named."""
+        """Connect. redis-py calls this with ``retry_socket_connect`` to repeat a command: we ask the sentinels first."""
         if retry_socket_connect:
             connect_to: Any = self.connect_to  # it has no types
             await connect_to(await self.connection_pool.get_master_address())
@@ -112,7 +119,7 @@ class _BlockingFollowing(SentinelManagedConnection):
     """The same for threads and RQ."""
 
     def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
-        """Connect: with ``retry_socket_connect`` to the master, else to the address that the sentinels named."""
+        """Connect. redis-py calls this with ``retry_socket_connect`` to repeat a command: we ask the sentinels first."""
         if retry_socket_connect:
             connect_to: Any = self.connect_to  # it has no types
             connect_to(self.connection_pool.get_master_address())
@@ -138,17 +145,30 @@ class _BlockingFollowingTls(_BlockingFollowing, SentinelManagedSSLConnection):
     """The same for threads and RQ, behind TLS."""
 
 
+_ASK_EVERY_S, _ASK_AGAIN_S = 1.0, 10.0
+"""How often a pool in use asks the sentinels which server is the master, and how soon after none has answered."""
+
+
 class _Pool(AsyncPool, BlockingConnectionPool):
-    """Connections to the master. Closing them also closes those to the sentinels."""
+    """Connections to the master. Closing them also closes those to the sentinels.
 
-    async def release(self, connection: Any) -> None:
-        """Take a connection back, and close it if it leads to a server that is no longer the master.
+    A master that was replaced answers like any other until it is demoted, so that nothing else tells of it. redis-py
+    asks the sentinels for new connections only, and keeps those that were in use when another master was found.
+    """
 
-        When another master is found, redis-py closes only the connections that are not in use.
-        """
+    _ask_at_s = 0.0
+
+    async def ensure_connection(self, connection: Any) -> None:
+        """Connect. A connection to a server that is no longer the master is closed first."""
+        now_s = time.monotonic()
+        if now_s >= self._ask_at_s:
+            self._ask_at_s = now_s + _ASK_AGAIN_S
+            with suppress(RedisError, OSError):
+                await self.get_master_address()  # type: ignore[no-untyped-call]  # the library's
+                self._ask_at_s = now_s + _ASK_EVERY_S
         if (connection.host, connection.port) != self.master_address:
-            await connection.disconnect()
-        await super().release(connection)
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
 
     async def aclose(self) -> None:
         """Close everything. The client would leave the sentinels' connections open."""
@@ -156,27 +176,44 @@ class _Pool(AsyncPool, BlockingConnectionPool):
         await self.sentinel_manager.aclose()
 
 
+class _BlockingPool(SentinelConnectionPool):
+    """The same for threads and RQ. When another master is found, redis-py closes all connections of this pool."""
+
+    _ask_at_s = 0.0
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection to the master."""
+        now_s = time.monotonic()
+        if now_s >= self._ask_at_s:
+            self._ask_at_s = now_s + _ASK_AGAIN_S
+            with suppress(RedisError, OSError):
+                self.get_master_address()  # type: ignore[no-untyped-call]  # the library's
+                self._ask_at_s = now_s + _ASK_EVERY_S
+        return super().get_connection(*args, **options)
+
+
 class _Master(AsyncRedis):
     """A client of the master that can ask the sentinels about it."""
 
     async def is_replaced(self, address: Address) -> bool:
-        """Ask all sentinels whether this address is no longer the master's, or will not be soon.
+        """Ask all sentinels whether they have replaced the master at this address, or are replacing it.
 
-        Those that took part in the latest replacement decide. One that is cut off may name an older master.
+        If they disagree, those with the latest replacement decide: one that is cut off may name an older master. The one
+        that leads a replacement names the old master until all replicas follow the new one.
         """
         pool: Any = self.connection_pool
-        asked = (sentinel.sentinel_master(pool.service_name) for sentinel in pool.sentinel_manager.sentinels)
+        asked = (sentinel.sentinel_masters() for sentinel in pool.sentinel_manager.sentinels)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, RedisError | OSError):
                 raise answer
         named = [answer for answer in answers if isinstance(answer, dict)]
-        latest = max((master["config-epoch"] for master in named), default=0)
-        return any(
-            (master["ip"], master["port"]) != address or "failover_in_progress" in master["flags"]
-            for master in named
-            if master["config-epoch"] == latest
-        )
+        known = [masters[pool.service_name] for masters in named if pool.service_name in masters]
+        latest = max((master["config-epoch"] for master in known), default=0)
+        naming = [
+            master for master in known if master["config-epoch"] == latest and (master["ip"], master["port"]) == address
+        ]
+        return bool(known) and not (naming and all("failover_in_progress" not in master["flags"] for master in naming))
 
 
 def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":
@@ -195,7 +232,7 @@ def blocking_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master
     make: Any = Sentinel  # it has no types
     kind = _BlockingFollowingTls if to_master.get("ssl") else _BlockingFollowing
     client: Redis = make(known.addresses, sentinel_kwargs=to_sentinels).master_for(
-        known.master, connection_class=kind, **to_master
+        known.master, connection_pool_class=_BlockingPool, connection_class=kind, **to_master
     )
     return client
 

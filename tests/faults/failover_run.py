@@ -46,7 +46,7 @@ class Loss:
 
 
 def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]:
-    """Kill, replace, freeze and replace as planned the master in turn, at even intervals or as soon as all others follow.
+    """In turn, kill the master, replace it, freeze it, and replace it as planned; at even intervals, if all others follow.
 
     A killed or frozen server comes back as a replica after 2 s. Otherwise only two servers would be left, and after one
     more loss ``min-replicas-to-write 1`` would make the last one refuse writes.
@@ -59,12 +59,12 @@ def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]
         watched.wait_until_all_follow()
         at = now()
         if n % 2 == 0:
-            lose, return_to_others = unplanned[n // 2 % 2]
+            lose, bring_back = unplanned[n // 2 % 2]
             port = lose()
             watched.wait_for_another(port)
             losses.append(Loss(at, now()))
             time.sleep(2.0)
-            return_to_others(port)
+            bring_back(port)
         else:
             replace = (watched.fail_over, watched.switch_over)[n // 2 % 2]
             replace()

@@ -40,30 +40,26 @@ _LAG_S: Final = 2
 """A replica that has been silent for longer, in seconds, is not waited for. Healthy ones report every second."""
 
 
-@runtime_checkable
-class Watched(Protocol):
-    """A client of a server that sentinels watch."""
-
-    async def is_replaced(self, address: "Address") -> bool:
-        """Ask the sentinels whether this address is no longer the master's, or will not be soon."""
-
-
 Address = tuple[str, int]
 """Host and port, as the sentinels name them."""
 
 
+@runtime_checkable
+class Watched(Protocol):
+    """A client of a server that sentinels watch."""
+
+    connection_pool: Any
+
+    async def is_replaced(self, address: Address) -> bool:
+        """Ask the sentinels whether they have replaced the master at this address, or are replacing it."""
+
+
 class _Server(NamedTuple):
-    """A server's address if sentinels watch it, its replicas, how many ever came, and how many keep up."""
+    """A server's address if sentinels watch it, its replicas, and how often one has come so far."""
 
     address: Address | None = None
     replicas: frozenset[str] = frozenset()
     arrivals: int = 0
-    well: int = 0
-    """At least one if any is online: a write waits briefly for one that hangs."""
-
-    def has_changed(self, before: "_Server") -> bool:
-        """Tell whether it is another server, or a replica has left, come, or come and left."""
-        return (self.address, self.replicas, self.arrivals) != (before.address, before.replicas, before.arrivals)
 
 
 class Replication:
@@ -73,21 +69,27 @@ class Replication:
         self._figures = figures
         self._key = key
         self._server = _Server()
+        self._awaited = 0
         self._asked_at_s = -POLL_EVERY_S
 
-    async def execute(self, redis: Any, pipe: Any) -> list[Any]:
+    async def execute(self, redis: Any, pipe: Any, *, only_at: Address | None = None) -> list[Any]:
         """Execute a pipeline, and wait for the replicas if there are any. Return the answers of its commands.
 
         Raises:
-            redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it.
+            redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it; or it is
+                not the one at ``only_at``.
         """
         added = self._ask(pipe)
         connection = None
         if added and isinstance(redis, Watched):
-            connection = pipe.connection = await redis.connection_pool.get_connection()  # type: ignore[attr-defined]
+            # Taken here, because the pipeline gives it back before we can read where it led.
+            connection = pipe.connection = await redis.connection_pool.get_connection()
         answers: list[Any] = await pipe.execute(raise_on_error=False)
         if added:
-            await self._judge(redis, answers[-added:], (connection.host, connection.port) if connection else None)
+            address = (connection.host, connection.port) if connection else None
+            if only_at not in {None, address}:
+                raise RedisConnectionError("the master was replaced")
+            await self._judge(redis, answers[-added:], address)
         return answers[: len(answers) - added]
 
     def _ask(self, pipe: Any) -> int:
@@ -95,49 +97,50 @@ class Replication:
 
         Without replicas it only asks, and only now and then, whether there are any.
         """
-        if self._server.well:
-            pipe.execute_command("WAIT", self._server.well, WITHIN_MS)
+        if self._awaited:
+            pipe.execute_command("WAIT", self._awaited, WITHIN_MS)
         elif time.monotonic() - self._asked_at_s < POLL_EVERY_S:
             return 0
         pipe.info("stats")
         pipe.info("replication")
-        return 3 if self._server.well else 2
+        return 3 if self._awaited else 2
 
     async def _judge(self, redis: Any, answers: Sequence[Any], address: Address | None) -> None:
         """Evaluate what ``_ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
 
         ``address``: of the server that answered, if sentinels watch it. They are asked if it is another server than
-        before, its replicas are others, or one has not confirmed: it may be about to take over.
+        before, its replicas have changed, or one did not confirm: that one may be about to take over.
         """
         *waited, stats, replication = answers
         is_answered = isinstance(stats, dict) and isinstance(replication, dict)
-        server = _server(address, stats, replication) if is_answered else _Server(address)  # it may refuse to say
+        if not is_answered:  # a server may not support the question
+            stats, replication = {}, {}
+        replicas = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
+        server = _server(address, stats, replicas)
         confirmed = waited[0] if waited and isinstance(waited[0], int) else 0
-        is_whole = waited and confirmed >= len(server.replicas) and not server.has_changed(self._server)
-        if address and not is_whole and await redis.is_replaced(address):
+        is_sure = bool(waited) and confirmed >= len(replicas) and server == self._server
+        if address and not is_sure and await redis.is_replaced(address):
             await redis.connection_pool.disconnect(inuse_connections=False)
             raise RedisConnectionError("the master is being replaced")
-        self._server, self._asked_at_s = server, time.monotonic()
+        self._server, self._awaited, self._asked_at_s = server, _healthy(replicas), time.monotonic()
         if waited:
             if not confirmed:
                 self._figures.count(figure.WRITES_UNREPLICATED)
-        elif server.well:
+        elif self._awaited:
             async with redis.pipeline(transaction=False) as pipe:
                 pipe.set(self._key, "")  # WAIT covers what its own connection wrote, and everything before that
-                await self.execute(redis, pipe)
+                await self.execute(redis, pipe, only_at=address)
 
 
-def _server(address: Address | None, stats: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:
-    """Read the server's replicas. One that hangs is not waited for, unless there is no other."""
-    replicas = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
+def _server(address: Address | None, stats: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> _Server:
+    names = frozenset(f"{replica.get('ip')}:{replica.get('port')}" for replica in replicas)
+    return _Server(address, names, stats.get("sync_full", 0) + stats.get("sync_partial_ok", 0))
+
+
+def _healthy(replicas: Sequence[Mapping[str, Any]]) -> int:
+    """Count the replicas to wait for. One that hangs is left out, unless there is no other."""
     online = [replica for replica in replicas if replica.get("state") == "online"]
-    well = [replica for replica in online if replica["lag"] <= _LAG_S] or online[:1]
-    return _Server(
-        address,
-        frozenset(f"{replica.get('ip')}:{replica.get('port')}" for replica in replicas),
-        arrivals=stats.get("sync_full", 0) + stats.get("sync_partial_ok", 0),
-        well=len(well),
-    )
+    return sum(replica["lag"] <= _LAG_S for replica in online) or len(online[:1])
 
 
 Asked = TypeVar("Asked")

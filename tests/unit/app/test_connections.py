@@ -17,32 +17,46 @@ class Sentinel:
     def __init__(self, address: tuple[str, int] | None = OLD, *, epoch: int = 1, flags: str = "master") -> None:
         self._address, self._epoch, self._flags = address, epoch, flags
 
-    async def sentinel_master(self, _: str) -> dict[str, Any]:
-        """Return some fields of ``SENTINEL MASTER``."""
+    async def sentinel_masters(self) -> dict[str, dict[str, Any]]:
+        """Return some fields of ``SENTINEL MASTERS``."""
         if self._address is None:
             raise RedisConnectionError
         ip, port = self._address
-        return {"ip": ip, "port": port, "config-epoch": self._epoch, "flags": self._flags}
+        named = {"ip": ip, "port": port, "config-epoch": self._epoch, "flags": self._flags}
+        return {"others": {}, "calls-master": named}
+
+
+LEADER = Sentinel(OLD, epoch=2, flags="master,failover_in_progress")
+"""It leads the second replacement, and goes on to name the old master until all replicas follow the new one."""
 
 
 @pytest.mark.parametrize(
-    ("sentinels", "is_replaced"),
+    ("sentinels", "asked_about", "is_replaced"),
     [
-        ([Sentinel(), Sentinel()], False),
-        ([Sentinel(), Sentinel(NEW, epoch=2)], True),
-        ([Sentinel(OLD, epoch=3), Sentinel(NEW, epoch=2)], False),
-        ([Sentinel(), Sentinel(flags="master,failover_in_progress")], True),
-        ([Sentinel(None), Sentinel(NEW)], True),
-        ([Sentinel(None), Sentinel(None)], False),
+        ([Sentinel(), Sentinel()], OLD, False),
+        ([Sentinel(), Sentinel(NEW, epoch=2)], OLD, True),
+        ([Sentinel(OLD, epoch=3), Sentinel(NEW, epoch=2)], OLD, False),
+        ([Sentinel(), Sentinel(flags="master,failover_in_progress")], OLD, True),
+        ([LEADER, Sentinel(NEW, epoch=2)], OLD, True),
+        ([LEADER, Sentinel(NEW, epoch=2)], NEW, False),
+        ([LEADER, Sentinel(None)], NEW, True),
+        ([Sentinel(("redis-1", 6379)), Sentinel()], OLD, False),
+        ([Sentinel(None), Sentinel(NEW)], OLD, True),
+        ([Sentinel(None), Sentinel(None)], OLD, False),
     ],
-    ids=["named", "replaced", "one cut off", "being replaced", "one away", "all away"],
+    ids=[
+        *("named", "replaced", "one cut off", "being replaced", "replicas move, old", "replicas move, new"),
+        *("only the leader answers", "two names for one server", "one away", "all away"),
+    ],
 )
-async def test_sentinels_of_the_latest_replacement_decide(sentinels: list[Sentinel], is_replaced: bool) -> None:
+async def test_sentinels_of_the_latest_replacement_decide(
+    sentinels: list[Sentinel], asked_about: tuple[str, int], is_replaced: bool
+) -> None:
     """A sentinel that is cut off does not make writes to the master fail, nor confirm those to an older one."""
     known = parse_location("redis+sentinel://10.0.0.8:26379,10.0.0.9:26379/calls-master/0").sentinels
     assert known is not None
     async with async_master(known, to_sentinels={}, to_master={}) as redis:
         asked: Any = redis
         asked.connection_pool.sentinel_manager.sentinels = sentinels
-        assert await asked.is_replaced(OLD) is is_replaced
+        assert await asked.is_replaced(asked_about) is is_replaced
         asked.connection_pool.sentinel_manager.sentinels = []

@@ -62,7 +62,8 @@ class Watched:
         """Close the connections of the pool."""
 
     def pipeline(self, *, transaction: bool) -> Any:
-        """Return a pipeline to the master."""
+        """Return a pipeline to the master, which may be another one by now."""
+        self.master = self.further.server
         return self.further
 
 
@@ -74,7 +75,7 @@ class Pipe:
     def __init__(
         self, server: tuple[str, int], *replicas: int, arrivals: int = 2, confirmed: int | None = None
     ) -> None:
-        self._server, self._replicas = server, replicas
+        self.server, self._replicas = server, replicas
         self._confirmed = len(replicas) if confirmed is None else confirmed
         self._stats = {"sync_full": arrivals, "sync_partial_ok": 0}
         self._answers: list[Any] = ["written"]
@@ -94,7 +95,7 @@ class Pipe:
 
     async def execute(self, *, raise_on_error: bool) -> list[Any]:
         """Return all answers."""
-        self.connection.host, self.connection.port = self._server
+        self.connection.host, self.connection.port = self.server
         return self._answers
 
     def set(self, *_: Any) -> None:
@@ -151,6 +152,14 @@ async def test_replica_that_may_have_taken_over_is_asked_about(pipe: Pipe) -> No
     assert await replication.execute(redis, Pipe(OLD, 1, 2)) == ["written"]
     with pytest.raises(RedisConnectionError):
         await replication.execute(redis, pipe)
+
+
+async def test_first_write_is_confirmed_by_its_own_server() -> None:
+    """The wait for the replicas that the first answer names goes to another server if the first one has died since."""
+    redis, replication = Watched(), Replication(Figures(), key="ck:replicated")
+    redis.further = Pipe(NEW, 1)
+    with pytest.raises(RedisConnectionError):
+        await replication.execute(redis, Pipe(OLD, 1, 2))
 
 
 async def test_master_that_was_restarted_confirms() -> None:
