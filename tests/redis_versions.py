@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[1]
 WHEELS = ROOT / "tests" / "redis-servers.txt"
 DEBIAN = Path("/usr/bin/redis-server")
 EVERYTHING = (
-    ("-n", "2", "tests/integration"),
+    ("-n", "2", "tests/integration", "tests/faults/test_replaced_master.py"),
     ("-n", "5", "--dist", "loadfile", "tests/acceptance", "--ignore", "tests/acceptance/test_canaries.py"),
 )
 SERVER_DEPENDENT = (
     "tests/integration/calls/store/test_claims.py",
+    "tests/integration/calls/store/test_script_runner_replication.py",
     "tests/integration/workers/test_jobs.py",
     "tests/integration/workers/test_job_watchdog.py",
     "tests/integration/calls/store/test_sso_token.py",
@@ -30,6 +31,7 @@ SERVER_DEPENDENT = (
     "tests/integration/figures/test_figures.py",
     "tests/integration/desk/test_feed.py",
     "tests/acceptance/test_sentinel.py",
+    "tests/faults/test_replaced_master.py",
     "tests/integration/test_embedded.py",
 )
 """Scripts, leases, epochs, the token, figures, jobs and sentinels: the tests whose result can depend on the server."""

@@ -280,9 +280,10 @@ def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> "Redis":
 
 def other_mode(info: Mapping[str, Any]) -> str | None:
     """Return what refuses our scripts, if a server that gave this answer to INFO is no single server."""
-    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == 1:
+    mode = info.get("redis_mode") or info.get("server_mode")  # Valkey's name
+    if mode == "cluster" or info.get("cluster_enabled") == 1:
         return "a Redis Cluster, which is not supported"
-    return "a sentinel, not the server itself" if info.get("redis_mode") == "sentinel" else None
+    return "a sentinel, not the server itself" if mode == "sentinel" else None
 
 
 def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:

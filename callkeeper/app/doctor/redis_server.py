@@ -1,5 +1,6 @@
 """Checks Redis: whether it can be reached, keeps its data and answers quickly."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from statistics import median
@@ -11,7 +12,7 @@ from redis.exceptions import RedisError
 from callkeeper.app.connections import other_mode
 from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.app.redis_failure import SINGLE_REMEDY, redis_failure
-from callkeeper.app.redis_location import RedisLocation, Tls
+from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.writable import REFUSALS, refusal_of
 
@@ -50,6 +51,7 @@ async def _server_findings(redis: "Redis", place: RedisLocation, keys: Keys) -> 
         _memory(info),
         *(await _writes(redis, keys) if info.get("role") == "master" else []),
         *_failover(place, info),
+        *(await _sentinels(client, place.sentinels) if place.sentinels else []),
     ]
 
 
@@ -145,3 +147,15 @@ def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:
         detail = f"{replicas} replicas; the master accepts writes without any"
         return [warning(Topic.REDIS_FAILOVER, detail, remedy)]
     return [ok(Topic.REDIS_FAILOVER, f"{replicas} replicas; the master accepts writes only with enough of them")]
+
+
+async def _sentinels(client: Any, known: Sentinels) -> list[Finding]:
+    """Check whether the URL names all sentinels: only the one that replaces the master says that it does."""
+    sentinels = client.connection_pool.sentinel_manager.sentinels
+    answers = await asyncio.gather(*(sentinel.sentinel_masters() for sentinel in sentinels), return_exceptions=True)
+    masters = [answer[known.master] for answer in answers if isinstance(answer, dict)]
+    there_are = 1 + max((master["num-other-sentinels"] for master in masters), default=0)
+    if there_are <= len(known.addresses):
+        return []
+    detail = f"REDIS_URL names {len(known.addresses)} of {there_are} sentinels"
+    return [warning(Topic.REDIS_FAILOVER, detail, "name all: what another one does at a failover is noticed late")]

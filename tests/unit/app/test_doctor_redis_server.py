@@ -1,9 +1,11 @@
 """The doctor's findings about Redis, from the server's answers."""
 
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callkeeper.app.doctor.finding import Finding, Severity, Topic
 from callkeeper.app.doctor.redis_server import store_findings
@@ -22,6 +24,8 @@ GOOD: dict[str, Any] = {
 
 class Server:
     """Answers INFO, TIME and CONFIG GET as it is told."""
+
+    connection_pool: Any = SimpleNamespace(sentinel_manager=SimpleNamespace(sentinels=[]))
 
     def __init__(self, **differences: Any) -> None:
         self._info = {**GOOD, **differences}
@@ -50,6 +54,19 @@ class Server:
     async def config_get(self, name: str) -> dict[str, str]:
         """Return a setting."""
         return {name: self._synced}
+
+
+class Sentinel:
+    """A sentinel that knows this many others, or does not answer."""
+
+    def __init__(self, others: int | None) -> None:
+        self._others = others
+
+    async def sentinel_masters(self) -> dict[str, Any]:
+        """Return a field of ``SENTINEL MASTERS``."""
+        if self._others is None:
+            raise RedisConnectionError
+        return {"calls-master": {"num-other-sentinels": self._others}}
 
 
 async def look(place: RedisLocation, **differences: Any) -> dict[Topic, Finding]:
@@ -107,3 +124,17 @@ async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, severity: 
     found = await look(RedisLocation(url=place.url, sentinels=None, address=place.address, tls=tls))
     assert found[Topic.REDIS_TLS].severity is severity
     assert words in found[Topic.REDIS_TLS].detail
+
+
+@pytest.mark.parametrize(
+    ("others", "found"), [((2, 2), ["REDIS_URL names 2 of 3 sentinels"]), ((1, 1), []), ((None, None), [])]
+)
+async def test_sentinels_that_the_url_does_not_name_are_told(others: tuple[int | None, ...], found: list[str]) -> None:
+    """Without those the processes learn late that a master is being replaced."""
+    server: Any = Server(connected_slaves=2, min_slaves_good_slaves=2)
+    sentinels = [Sentinel(number) for number in others]
+    server.connection_pool = SimpleNamespace(sentinel_manager=SimpleNamespace(sentinels=sentinels))
+    place = parse_location("redis+sentinel://10.0.0.8,10.0.0.9/calls-master/0")
+    findings = await store_findings(server, place)
+    about = [finding for finding in findings if finding.topic is Topic.REDIS_FAILOVER]
+    assert [finding.detail for finding in about if finding.severity is Severity.WARNING] == found
