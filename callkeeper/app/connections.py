@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from math import inf
 from typing import Any, Final
 
 import hiredis
@@ -145,8 +146,14 @@ class _BlockingFollowingTls(_BlockingFollowing, SentinelManagedSSLConnection):
     """The same for threads and RQ, behind TLS."""
 
 
-_ASK_EVERY_S, _ASK_AGAIN_S = 1.0, 10.0
-"""How often a pool in use asks the sentinels which server is the master, and how soon after none has answered."""
+_ASK_EVERY_S: Final = 1.0
+"""How often a pool in use asks the sentinels which server is the master; seldomer if they take long or do not answer."""
+
+
+def _ask_again_at_s(began_s: float) -> float:
+    """Return when to ask again, by the monotonic clock, so that asking takes a tenth of the time at most."""
+    now_s = time.monotonic()
+    return now_s + max(_ASK_EVERY_S, 10 * (now_s - began_s))
 
 
 class _Pool(AsyncPool, BlockingConnectionPool):
@@ -160,12 +167,14 @@ class _Pool(AsyncPool, BlockingConnectionPool):
 
     async def ensure_connection(self, connection: Any) -> None:
         """Connect. A connection to a server that is no longer the master is closed first."""
-        now_s = time.monotonic()
-        if now_s >= self._ask_at_s:
-            self._ask_at_s = now_s + _ASK_AGAIN_S
-            with suppress(RedisError, OSError):
-                await self.get_master_address()  # type: ignore[no-untyped-call]  # the library's
-                self._ask_at_s = now_s + _ASK_EVERY_S
+        began_s = time.monotonic()
+        if began_s >= self._ask_at_s:
+            self._ask_at_s = inf  # others do not ask meanwhile
+            try:
+                with suppress(RedisError, OSError):
+                    await self.get_master_address()  # type: ignore[no-untyped-call]  # the library's
+            finally:
+                self._ask_at_s = _ask_again_at_s(began_s)
         if (connection.host, connection.port) != self.master_address:
             await connection.disconnect(nowait=True)
         await super().ensure_connection(connection)
@@ -183,12 +192,14 @@ class _BlockingPool(SentinelConnectionPool):
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
         """Return a connection to the master."""
-        now_s = time.monotonic()
-        if now_s >= self._ask_at_s:
-            self._ask_at_s = now_s + _ASK_AGAIN_S
-            with suppress(RedisError, OSError):
-                self.get_master_address()  # type: ignore[no-untyped-call]  # the library's
-                self._ask_at_s = now_s + _ASK_EVERY_S
+        began_s = time.monotonic()
+        if began_s >= self._ask_at_s:
+            self._ask_at_s = inf
+            try:
+                with suppress(RedisError, OSError):
+                    self.get_master_address()  # type: ignore[no-untyped-call]  # the library's
+            finally:
+                self._ask_at_s = _ask_again_at_s(began_s)
         return super().get_connection(*args, **options)
 
 
