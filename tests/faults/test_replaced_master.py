@@ -12,7 +12,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 from rq.utils import utcformat
 
-from callkeeper.app import connections
+from callkeeper.app import sentinels
 from callkeeper.app.connections import blocking_redis, receiver_redis, worker_redis
 from callkeeper.app.redis_location import parse_location
 from callkeeper.calls.metrics.counting import Figures
@@ -125,7 +125,7 @@ async def test_command_is_repeated_at_the_new_master(tmp_path: Path) -> None:
 
 async def test_idle_worker_waits_for_jobs_at_the_new_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old master is not demoted yet, and answers like any other. The next command leaves it."""
-    monkeypatch.setattr(connections, "_ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(sentinels, "_ASK_EVERY_S", 0.0)
     with watched_redis(tmp_path, replicas=1, least_replicas=0) as watched:
         place = parse_location(watched.url)
         with blocking_redis(place) as redis:

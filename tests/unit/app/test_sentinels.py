@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from callkeeper.app.connections import async_master
 from callkeeper.app.redis_location import parse_location
+from callkeeper.app.sentinels import async_master
 
 OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
 
