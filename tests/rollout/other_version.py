@@ -19,13 +19,14 @@ from callkeeper.calls.store import claims, last_listing, push_intake
 LATE_FIELDS = {
     *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at"),
     *("answered_check_at", "remark", "requested_by", "history", "signs", "told_at", "unanswered_at"),
+    *("calls", "earlier_calls"),
 }
 """Fields that an older version does not have. All of them are optional, as every later field must be."""
 
 INVENTED = {"invented_later": {"since": "2027-01-01", "numbers": [1, 2, 3]}}
 
-MAPS = {"policies", "signs"}
-"""Fields whose objects are maps from names to numbers, to which no version adds a field."""
+MAPS = {"policies", "signs", "calls", "earlier_calls"}
+"""Fields whose objects are maps, to which no version adds a field."""
 
 Change = Callable[[Any], Any]
 
