@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from callkeeper_sandbox.demo.embedded_redis import find_server
-from tests.ports import free_port
+from tests.ports import HeldPort
 from tests.waiting import until
 
 MASTER = "calls-master"
@@ -65,8 +65,8 @@ class Watched:
     def __init__(self, folder: Path, *, replicas: int, least_replicas: int) -> None:
         self._folder = folder
         self._least_replicas = least_replicas
-        self.ports = tuple(free_port() for _ in range(1 + replicas))
-        self.sentinel_port = free_port()
+        self._held = [HeldPort() for _ in range(2 + replicas)]
+        self.sentinel_port, *self.ports = (port.number for port in self._held)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -155,6 +155,8 @@ class Watched:
             process.kill()
         for process in self._processes.values():
             process.wait()
+        for port in self._held:
+            port.release()
 
     def _start(self, port: int, template: str, *more: str) -> None:
         folder = self._folder / str(port)
