@@ -159,12 +159,8 @@ class _BlockingPool(SentinelConnectionPool):
 class _Master(AsyncRedis):
     """A client of the master that can ask the sentinels about it."""
 
-    async def is_replaced(self, address: Address) -> bool:
-        """Ask all sentinels whether they have replaced the master at this address, or are replacing it.
-
-        If they disagree, those with the latest replacement decide: one that is cut off may name an older master. The one
-        that leads a replacement names the old master until all replicas follow the new one.
-        """
+    async def named_masters(self) -> list[dict[str, Any]]:
+        """Ask all sentinels for the master, as ``SENTINEL MASTERS`` does. Those that do not name one are left out."""
         pool: Any = self.connection_pool
         asked = (sentinel.sentinel_masters() for sentinel in pool.sentinel_manager.sentinels)
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -172,7 +168,15 @@ class _Master(AsyncRedis):
             if isinstance(answer, BaseException) and not isinstance(answer, RedisError | OSError):
                 raise answer
         named = [answer for answer in answers if isinstance(answer, dict)]
-        known = [masters[pool.service_name] for masters in named if pool.service_name in masters]
+        return [masters[pool.service_name] for masters in named if pool.service_name in masters]
+
+    async def is_replaced(self, address: Address) -> bool:
+        """Ask all sentinels whether they have replaced the master at this address, or are replacing it.
+
+        If they disagree, those with the latest replacement decide: one that is cut off may name an older master. The one
+        that leads a replacement names the old master until all replicas follow the new one.
+        """
+        known = await self.named_masters()
         latest = max((master["config-epoch"] for master in known), default=0)
         naming = [
             master for master in known if master["config-epoch"] == latest and (master["ip"], master["port"]) == address

@@ -123,19 +123,25 @@ async def test_command_is_repeated_at_the_new_master(tmp_path: Path) -> None:
             assert await redis.mget("asyncio", "blocking") == [b"1", b"1"]
 
 
-async def test_idle_worker_waits_for_jobs_at_the_new_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old master is not demoted yet, and answers like any other. The next command leaves it."""
+async def test_idle_connections_leave_an_old_master_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not demoted yet, and answers like any other. An idle worker must not wait there for jobs."""
     monkeypatch.setattr(sentinels, "_ASK_EVERY_S", 0.0)
     with watched_redis(tmp_path, replicas=1, least_replicas=0) as watched:
         place = parse_location(watched.url)
-        with blocking_redis(place) as redis:
-            worker = CallWorker(redis, job_class=CallJob, on_stop=lambda: None, leave=lambda _: None)
-            worker.heartbeat()
-            await asyncio.to_thread(watched.fail_over)
-            worker.heartbeat()
+        async with worker_redis(place) as redis:
+            with blocking_redis(place) as in_thread:
+                worker = CallWorker(in_thread, job_class=CallJob, on_stop=lambda: None, leave=lambda _: None)
+                worker.heartbeat()
+                await redis.ping()
+                await asyncio.to_thread(watched.fail_over)
+                worker.heartbeat()
+                await redis.set("moved", 1)
         assert worker.last_heartbeat is not None
         with blocking_redis(place) as new:
             assert new.hget(worker.key, "last_heartbeat") == utcformat(worker.last_heartbeat).encode()
+            assert new.get("moved") == b"1"
 
 
 async def test_event_confirmed_during_a_failover_command_is_known_to_the_next_master(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checks Redis: whether it can be reached, keeps its data and answers quickly."""
 
-import asyncio
 import time
 from collections.abc import Mapping
 from statistics import median
@@ -151,10 +150,7 @@ def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:
 
 async def _sentinels(client: Any, known: Sentinels) -> list[Finding]:
     """Check whether the URL names all sentinels: only the one that replaces the master says that it does."""
-    sentinels = client.connection_pool.sentinel_manager.sentinels
-    answers = await asyncio.gather(*(sentinel.sentinel_masters() for sentinel in sentinels), return_exceptions=True)
-    masters = [answer[known.master] for answer in answers if isinstance(answer, dict)]
-    there_are = 1 + max((master["num-other-sentinels"] for master in masters), default=0)
+    there_are = 1 + max((master["num-other-sentinels"] for master in await client.named_masters()), default=0)
     if there_are <= len(known.addresses):
         return []
     detail = f"REDIS_URL names {len(known.addresses)} of {there_are} sentinels"

@@ -112,8 +112,7 @@ class Replication:
         before, its replicas have changed, or one did not confirm: that one may be about to take over.
         """
         *waited, stats, replication = answers
-        is_answered = isinstance(stats, dict) and isinstance(replication, dict)
-        if not is_answered:  # a server may not support the question
+        if not (isinstance(stats, dict) and isinstance(replication, dict)):  # a server may not support the question
             stats, replication = {}, {}
         replicas = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
         server = _server(address, stats, replicas)

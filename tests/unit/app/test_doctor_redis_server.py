@@ -1,11 +1,9 @@
 """The doctor's findings about Redis, from the server's answers."""
 
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callkeeper.app.doctor.finding import Finding, Severity, Topic
 from callkeeper.app.doctor.redis_server import store_findings
@@ -25,9 +23,8 @@ GOOD: dict[str, Any] = {
 class Server:
     """Answers INFO, TIME and CONFIG GET as it is told."""
 
-    connection_pool: Any = SimpleNamespace(sentinel_manager=SimpleNamespace(sentinels=[]))
-
-    def __init__(self, **differences: Any) -> None:
+    def __init__(self, *other_sentinels: int, **differences: Any) -> None:
+        self._other_sentinels = other_sentinels
         self._info = {**GOOD, **differences}
         self._synced = self._info.pop("appendfsync", "everysec")
 
@@ -51,22 +48,13 @@ class Server:
         """Tell the time."""
         return 0, 0
 
+    async def named_masters(self) -> list[dict[str, int]]:
+        """Return how many others each sentinel knows."""
+        return [{"num-other-sentinels": others} for others in self._other_sentinels]
+
     async def config_get(self, name: str) -> dict[str, str]:
         """Return a setting."""
         return {name: self._synced}
-
-
-class Sentinel:
-    """A sentinel that knows this many others, or does not answer."""
-
-    def __init__(self, others: int | None) -> None:
-        self._others = others
-
-    async def sentinel_masters(self) -> dict[str, Any]:
-        """Return a field of ``SENTINEL MASTERS``."""
-        if self._others is None:
-            raise RedisConnectionError
-        return {"calls-master": {"num-other-sentinels": self._others}}
 
 
 async def look(place: RedisLocation, **differences: Any) -> dict[Topic, Finding]:
@@ -126,14 +114,10 @@ async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, severity: 
     assert words in found[Topic.REDIS_TLS].detail
 
 
-@pytest.mark.parametrize(
-    ("others", "found"), [((2, 2), ["REDIS_URL names 2 of 3 sentinels"]), ((1, 1), []), ((None, None), [])]
-)
-async def test_sentinels_that_the_url_does_not_name_are_told(others: tuple[int | None, ...], found: list[str]) -> None:
+@pytest.mark.parametrize(("others", "found"), [((1, 2), ["REDIS_URL names 2 of 3 sentinels"]), ((1, 1), []), ((), [])])
+async def test_sentinels_that_the_url_does_not_name_are_told(others: tuple[int, ...], found: list[str]) -> None:
     """Without those the processes learn late that a master is being replaced."""
-    server: Any = Server(connected_slaves=2, min_slaves_good_slaves=2)
-    sentinels = [Sentinel(number) for number in others]
-    server.connection_pool = SimpleNamespace(sentinel_manager=SimpleNamespace(sentinels=sentinels))
+    server: Any = Server(*others, connected_slaves=2, min_slaves_good_slaves=2)
     place = parse_location("redis+sentinel://10.0.0.8,10.0.0.9/calls-master/0")
     findings = await store_findings(server, place)
     about = [finding for finding in findings if finding.topic is Topic.REDIS_FAILOVER]

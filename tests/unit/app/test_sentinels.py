@@ -14,8 +14,15 @@ OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
 class Sentinel:
     """A sentinel that names a master, or does not answer."""
 
-    def __init__(self, address: tuple[str, int] | None = OLD, *, epoch: int = 1, flags: str = "master") -> None:
-        self._address, self._epoch, self._flags = address, epoch, flags
+    def __init__(
+        self,
+        address: tuple[str, int] | None = OLD,
+        *,
+        epoch: int = 1,
+        flags: str = "master",
+        watched: str = "calls-master",
+    ) -> None:
+        self._address, self._epoch, self._flags, self._watched = address, epoch, flags, watched
 
     async def sentinel_masters(self) -> dict[str, dict[str, Any]]:
         """Return some fields of ``SENTINEL MASTERS``."""
@@ -23,7 +30,7 @@ class Sentinel:
             raise RedisConnectionError
         ip, port = self._address
         named = {"ip": ip, "port": port, "config-epoch": self._epoch, "flags": self._flags}
-        return {"others": {}, "calls-master": named}
+        return {self._watched: named}
 
 
 LEADER = Sentinel(OLD, epoch=2, flags="master,failover_in_progress")
@@ -42,11 +49,12 @@ LEADER = Sentinel(OLD, epoch=2, flags="master,failover_in_progress")
         ([LEADER, Sentinel(None)], NEW, True),
         ([Sentinel(("redis-1", 6379)), Sentinel()], OLD, False),
         ([Sentinel(None), Sentinel(NEW)], OLD, True),
+        ([Sentinel(NEW, watched="others"), Sentinel()], OLD, False),
         ([Sentinel(None), Sentinel(None)], OLD, False),
     ],
     ids=[
         *("named", "replaced", "one cut off", "being replaced", "replicas move, old", "replicas move, new"),
-        *("only the leader answers", "two names for one server", "one away", "all away"),
+        *("only the leader answers", "two names for one server", "one away", "one of others", "all away"),
     ],
 )
 async def test_sentinels_of_the_latest_replacement_decide(
