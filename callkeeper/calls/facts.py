@@ -296,6 +296,13 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice_of_another: Annotated[
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
+    mismatch_since_verified: Annotated[
+        bool,
+        Says(
+            "the voice mismatch came after a person at the desk verified the caller: a read between had not shown it",
+            by_voice=True,
+        ),
+    ] = False
     distrusted_as_another: Annotated[
         bool, Says("when the distrust was said, the member who is assigned now was not on the call")
     ] = False

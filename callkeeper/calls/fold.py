@@ -278,6 +278,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     seen = of_member(before, reading.person_id)
     shown = shown_of_voice(reading)
     of_another = in_doubt(before, seen.person_id, shown)
+    is_mismatch = seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another)
     by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
@@ -293,7 +294,8 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         enrolled=seen.enrolled or status == CallStatus.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
         opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
-        mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
+        mismatch=is_mismatch,
+        no_mismatch_at=_last_read_at(seen) if is_mismatch and not seen.mismatch else seen.no_mismatch_at,
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
         pending=seen.pending or status == CallStatus.VOICE_PENDING,
@@ -303,6 +305,11 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         history=seen.history.with_read([name for name in reading.policies if name not in of_another]),
         of_another=of_another,
     )
+
+
+def _last_read_at(seen: Seen) -> datetime | None:
+    """Return when the details of a call with this member were last read; None if they were not."""
+    return seen.reading.read_at if seen.reading is not None and seen.reading.person_id == seen.person_id else None
 
 
 def _recognised(call: Call, book: RuleBook) -> Call:

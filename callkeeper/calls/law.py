@@ -118,6 +118,13 @@ LAW: tuple[Article, ...] = (
         "in [enroll] against_mismatch",
         unless_against_mismatch=True,
     ),
+    Article(
+        "mismatch_since_verified",
+        frozenset({_ENROLL}),
+        (("mismatch_since_verified", True),),
+        "the voice turned out not to match after a person had verified the caller; if the word still holds, say it again",
+        unless_against_mismatch=True,
+    ),
     _article(
         "no_auth",
         {_ENROLL},

@@ -49,6 +49,7 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
         authenticated=False,
         full_authentication=False,
         mismatch=person_id in mismatched,
+        no_mismatch_at=None,
         mismatched_members=mismatched,
         history=seen.history.without_voice(),
         answered_for=person_id,

@@ -76,6 +76,8 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("red", True), ("red_seen", True)),
     (("unclassified", True), ("unclassified_seen", True)),
     (("person_is_candidate", True), ("assigned", True)),
+    (("mismatch_since_verified", True), ("verified_by_desk", True)),
+    (("mismatch_since_verified", True), ("voice_mismatch", True)),
     (("distrusted_as_another", True), ("distrusted", True)),
     (("distrusted_as_another", True), ("assigned", True)),
     (("voice_undecided", True), ("green", False)),

@@ -43,6 +43,32 @@ async def verify(rig: Rig, call: Call) -> None:
     assert await rig.note(call, word)
 
 
+@pytest.mark.parametrize("says_again", [False, True])
+async def test_mismatch_that_comes_during_a_pause_asks_for_the_word_again(rig: Rig, says_again: bool) -> None:
+    """Ann verified the caller before the voice turned out to be another: her word does not overrule what came later."""
+    await pause(rig)
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 40), Happening(Kind.END, 900), run_s=20)
+    await verify(rig, call)
+    await rig.run(60)
+    assert "asked by rule 'verified, then another voice'" in (await rig.queries.attention()).values()
+    if says_again:
+        await verify(rig, call)
+    await rig.run(10)
+    await resume(rig)
+    await rig.run(60)
+    assert call.feedback == (["SUCCESSFUL"] if says_again else [])
+    assert bool(await rig.queries.attention()) is not says_again
+
+
+async def test_mismatch_after_the_words_enroll_asks_a_person(rig: Rig) -> None:
+    """The voice was enrolled on a person's word, and the final analysis takes it for another one: a person decides."""
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 79.5), Happening(Kind.END, 80), run_s=20)
+    await verify(rig, call)
+    await rig.run(120)
+    assert call.feedback == ["SUCCESSFUL"]
+    assert "asked by rule 'verified, then another voice'" in (await rig.queries.attention()).values()
+
+
 def arrived(rig: Rig, *operations: Operation, since: datetime) -> int:
     """Return how many requests the stand-in received since an instant."""
     calls = rig.stage.sandbox.ledger.entries.of_calls.values()
