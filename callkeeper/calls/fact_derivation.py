@@ -101,11 +101,7 @@ def facts_of(
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,
         voice_mismatch=seen.mismatch,
-        mismatch_since_verified=seen.mismatch
-        and identity is not None
-        and identity.by_desk
-        and seen.no_mismatch_at is not None
-        and identity.established_at < seen.no_mismatch_at,
+        doubted_since_verified=identity is not None and identity.is_doubted,
         high_risk_device=seen.risky_device or reading.is_high_risk_device,
         voice_pending=status == _PENDING,
         voice_checked=_is_voice_checked(seen.reading, answers, is_final=is_final),

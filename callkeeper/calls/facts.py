@@ -296,11 +296,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice_of_another: Annotated[
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
-    mismatch_since_verified: Annotated[
+    doubted_since_verified: Annotated[
         bool,
         Says(
-            "the voice mismatch came after a person at the desk verified the caller: a read between had not shown it",
-            by_voice=True,
+            "something has spoken against the caller since a person at the desk verified them, and the first read after the "
+            "word had not shown it: a mismatch, a risky device, FAILED feedback, or a policy that is red or has no colour"
         ),
     ] = False
     distrusted_as_another: Annotated[

@@ -18,14 +18,17 @@ from callkeeper.calls.member_evidence import (
     MISMATCH,
     in_doubt,
     is_assigned,
+    is_green_voice,
     of_member,
     shown_of_voice,
+    signs_against,
     with_answered_check,
+    with_former_member,
 )
 from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from callkeeper.calls.policies import MANUAL_GREEN, Colour
-from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, Seen, with_effect
+from callkeeper.calls.record import Call, CallStatements, Identity, Life, Phase, Reading, Reason, Seen, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
@@ -235,10 +238,10 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         ),
         seen=_seen(call, reading, book, now),
         plan=replace(call.plan, reads_failed=0, needs_verifying=False),
-        statements=replace(call.statements, identity=_identity(call, reading, now)),
+        statements=_established(call, reading, now),
         written=replace(call.written, held_back=None),
     )
-    call = _recognised(call, book)
+    call = _doubted(_distrusted_as_whom(_recognised(call, book)), before, book)
     call = _with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:
         effect = call.effect(kind)
@@ -278,9 +281,8 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     seen = of_member(before, reading.person_id)
     shown = shown_of_voice(reading)
     of_another = in_doubt(before, seen.person_id, shown)
-    is_mismatch = seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another)
     by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
-    return replace(
+    seen = replace(
         seen,
         reading=reading,
         frauds=_frauds(seen, reading),
@@ -294,22 +296,19 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         enrolled=seen.enrolled or status == CallStatus.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
         opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
-        mismatch=is_mismatch,
-        no_mismatch_at=_last_read_at(seen) if is_mismatch and not seen.mismatch else seen.no_mismatch_at,
+        mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
         pending=seen.pending or status == CallStatus.VOICE_PENDING,
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
         voiceprint=seen.voiceprint or reading.is_voice_enrolled,
         was_named=seen.was_named or reading.person_id is not None,
-        history=seen.history.with_read([name for name in reading.policies if name not in of_another]),
+        history=seen.history.with_read(
+            [name for name in reading.policies if name not in of_another or not is_green_voice(name, book.policies)]
+        ),
         of_another=of_another,
     )
-
-
-def _last_read_at(seen: Seen) -> datetime | None:
-    """Return when the details of a call with this member were last read; None if they were not."""
-    return seen.reading.read_at if seen.reading is not None and seen.reading.person_id == seen.person_id else None
+    return with_former_member(before, seen, book.policies)
 
 
 def _recognised(call: Call, book: RuleBook) -> Call:
@@ -318,6 +317,29 @@ def _recognised(call: Call, book: RuleBook) -> Call:
     if member is None or member in known_as or not has_green_voice(call, book.policies):
         return call
     return replace(call, seen=replace(call.seen, authenticated_members=(*known_as, member)))
+
+
+def _distrusted_as_whom(call: Call) -> Call:
+    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows."""
+    word, wish = call.statements.distrusted, call.statements.assign_wish
+    if word is None or word.member is not None:
+        return call
+    member = call.seen.person_id or (wish.person_id if wish is not None else None) or ""
+    return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
+
+
+def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
+    """Return a call whose verification by the desk is in doubt if something new speaks against the caller.
+
+    What the first read after a person's word shows, they may have seen.
+    """
+    identity, last = call.statements.identity, before.seen.reading
+    if identity is None or not identity.by_desk or last is None or last.read_at <= identity.established_at:
+        return call
+    known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
+    if signs_against(call.seen, book.policies) <= known:
+        return call
+    return replace(call, statements=replace(call.statements, identity=replace(identity, is_doubted=True)))
 
 
 def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
@@ -415,28 +437,46 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
 
-def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
-    """Return the identity that the service's status establishes, for the person assigned when it first appeared.
+def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:
+    """Return what was said of a call, with the identity that the service establishes. A person's word stands before it."""
+    said = call.statements
+    if said.identity is not None and said.identity.by_desk:
+        return replace(said, shown_identity=_identity(call, said.shown_identity, reading, now))
+    return replace(said, identity=_identity(call, said.identity, reading, now))
 
-    If the person changed in the same time, it may have been written before: then it is not the new person's. One that comes
-    later does not replace what was established in time.
+
+def _identity(call: Call, known: Identity | None, reading: Reading, now: datetime) -> Identity | None:
+    """Return the identity that the service's status establishes when it first appears; ``known`` is that so far.
+
+    One that comes after the end does not replace what was established in time.
 
     Assumed (`verified-before-end`): a status that the first read after the end shows was written before the end.
     """
     validation_type = ESTABLISHES.get(CallStatus(reading.status)) if reading.status in ESTABLISHES else None
-    known, shown = call.statements.identity, call.seen.reading
-    previous = shown.status if shown is not None else None
-    is_kept = known is not None and (known.by_desk or previous == reading.status or call.life.ended_at is not None)
-    if validation_type is None or is_kept:
+    shown = call.seen.reading
+    is_old = shown is not None and shown.status == reading.status
+    if validation_type is None or is_old or (known is not None and call.life.ended_at is not None):
         return known
     ended_at = believed_end(call, reading, now)
-    person_before = shown.person_id if shown is not None else None
     return Identity(
-        person_id=person_before or reading.person_id or call.seen.person_id or "",
+        person_id=_member_verified(call, reading),
         validation_type=validation_type,
         by_desk=False,
         established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,
     )
+
+
+def _member_verified(call: Call, reading: Reading) -> str:
+    """Return who stood on the call when a status was written that a reading shows first; "" if that is not certain.
+
+    The member may have changed since the read before: the passcode can be either member's.
+    """
+    shown, member = call.seen.reading, reading.person_id
+    named = shown.person_id if shown is not None else None
+    if member is None:
+        return (call.seen.person_id or "") if named is None else ""
+    stood_there = shown is None or named == member or (named is None and call.ledger.assigned_person_id == member)
+    return member if stood_there and call.seen.person_id in {None, member} else ""
 
 
 def unassigned(call: Call) -> Call:

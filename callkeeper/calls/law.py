@@ -118,12 +118,11 @@ LAW: tuple[Article, ...] = (
         "in [enroll] against_mismatch",
         unless_against_mismatch=True,
     ),
-    Article(
-        "mismatch_since_verified",
-        frozenset({_ENROLL}),
-        (("mismatch_since_verified", True),),
-        "the voice turned out not to match after a person had verified the caller; if the word still holds, say it again",
-        unless_against_mismatch=True,
+    _article(
+        "doubted_since_verified",
+        {_ENROLL},
+        "something has spoken against the caller since a person verified them; if the word still holds, say it again",
+        doubted_since_verified=True,
     ),
     _article(
         "no_auth",
@@ -165,6 +164,14 @@ LAW: tuple[Article, ...] = (
         fully_authenticated=True,
     ),
     _article("red_policy", {_ENROLL}, "a red policy speaks against the caller", red=True),
+    _article(
+        "red_policy_seen",
+        {_ENROLL},
+        "a red policy was applied in this call: only a person's verification leads to an enroll",
+        red=False,
+        red_seen=True,
+        verified_by_desk=False,
+    ),
     _article(
         "unclassified_policy",
         {_ENROLL},

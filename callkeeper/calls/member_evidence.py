@@ -9,7 +9,7 @@ does what was red or had no colour. A mismatch counts again for the member it wa
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, PERHAPS_DONE
-from callkeeper.calls.policies import MANUAL_GREEN
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Reading, Seen
 from callkeeper.service.enumerations import CallStatus
 
@@ -49,7 +49,6 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
         authenticated=False,
         full_authentication=False,
         mismatch=person_id in mismatched,
-        no_mismatch_at=None,
         mismatched_members=mismatched,
         history=seen.history.without_voice(),
         answered_for=person_id,
@@ -67,6 +66,38 @@ def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tup
     if person_id == before.member_before:  # what was there before the other member came is theirs again
         return tuple([one for one in shown if one not in doubtful])
     return shown
+
+
+def is_green_voice(name: str, policies: Policies) -> bool:
+    """Tell whether a policy of this name says that the voice is the member's."""
+    return name != MANUAL_GREEN and policies.colour(name) is Colour.GREEN
+
+
+def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
+    """Return what was seen, with what came together with another member: it may be about the one before as well."""
+    former = before.person_id
+    if former is None or former == seen.person_id:
+        return seen
+    came = [one for one in seen.of_another if one not in before.of_another]
+    mismatched, known_as = seen.mismatched_members, seen.authenticated_members
+    if MISMATCH in came and former not in mismatched:
+        mismatched = (*mismatched, former)
+    is_known = any(one == FULL_AUTHENTICATION or (one != MISMATCH and is_green_voice(one, policies)) for one in came)
+    if is_known and former not in known_as:
+        known_as = (*known_as, former)
+    return replace(seen, mismatched_members=mismatched, authenticated_members=known_as)
+
+
+def signs_against(seen: Seen, policies: Policies) -> frozenset[str]:
+    """Return what has spoken against the caller as the member who is assigned now."""
+    shown = {
+        "mismatch": seen.mismatch,
+        "risky device": seen.risky_device,
+        "red": seen.red,
+        "failed feedback": seen.failed_feedback,
+        **{f"policy {name}": policies.colour(name) is Colour.UNCLASSIFIED for name in seen.history.policies},
+    }
+    return frozenset(sign for sign, is_shown in shown.items() if is_shown)
 
 
 def with_answered_check(seen: Seen, check: int, reading: Reading, signs: tuple[str, ...], *, can_tell: bool) -> Seen:

@@ -138,7 +138,6 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         opted_out=ours.opted_out or theirs.opted_out,
         opted_in=ours.opted_in or theirs.opted_in,
         mismatch=ours.mismatch or voice.mismatch or (ours.person_id or theirs.person_id) in mismatched,
-        no_mismatch_at=(ours if ours.mismatch else voice).no_mismatch_at,
         risky_device=ours.risky_device or theirs.risky_device,
         red=ours.red or theirs.red,
         pending=ours.pending or theirs.pending,

@@ -162,6 +162,8 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     """Number of the statement; see ``Word``."""
     in_shadow: bool = False
     """See ``Word``."""
+    is_doubted: bool = False
+    """Something has spoken against the caller since a person said it, which a read since then had not shown yet."""
 
 
 ASKED = "asked by rule"
@@ -292,8 +294,6 @@ class Seen(_Part, frozen=True):
     """Also if a person at the desk said so."""
     opted_in: bool = msgspec.field(name="opted_in_seen", default=False)
     mismatch: bool = msgspec.field(name="mismatch_seen", default=False)
-    no_mismatch_at: datetime | None = None
-    """When the last read before the mismatch was made; None if there was none for this member."""
     risky_device: bool = msgspec.field(name="risky_device_seen", default=False)
     red: bool = msgspec.field(name="red_seen", default=False)
     pending: bool = msgspec.field(name="pending_seen", default=False)

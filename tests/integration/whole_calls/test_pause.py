@@ -43,14 +43,15 @@ async def verify(rig: Rig, call: Call) -> None:
     assert await rig.note(call, word)
 
 
+@pytest.mark.parametrize("sign", [Kind.MISMATCH, Kind.HIGH_RISK])
 @pytest.mark.parametrize("says_again", [False, True])
-async def test_mismatch_that_comes_during_a_pause_asks_for_the_word_again(rig: Rig, says_again: bool) -> None:
-    """Ann verified the caller before the voice turned out to be another: her word does not overrule what came later."""
+async def test_sign_that_comes_during_a_pause_asks_for_the_word_again(rig: Rig, sign: Kind, says_again: bool) -> None:
+    """Ann verified the caller before another voice or a risky device was seen: her word does not overrule that."""
     await pause(rig)
-    call = await rig.begin_call(Happening(Kind.MISMATCH, 40), Happening(Kind.END, 900), run_s=20)
+    call = await rig.begin_call(Happening(sign, 40), Happening(Kind.END, 900), run_s=20)
     await verify(rig, call)
     await rig.run(60)
-    assert "asked by rule 'verified, then another voice'" in (await rig.queries.attention()).values()
+    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
     if says_again:
         await verify(rig, call)
     await rig.run(10)
@@ -66,7 +67,7 @@ async def test_mismatch_after_the_words_enroll_asks_a_person(rig: Rig) -> None:
     await verify(rig, call)
     await rig.run(120)
     assert call.feedback == ["SUCCESSFUL"]
-    assert "asked by rule 'verified, then another voice'" in (await rig.queries.attention()).values()
+    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
 
 
 def arrived(rig: Rig, *operations: Operation, since: datetime) -> int:

@@ -270,19 +270,28 @@ def test_person_of_an_operator_stays_theirs_after_our_assign(is_operators: bool)
 @pytest.mark.parametrize(
     ("shown", "now_reads", "verified_as"),
     [
-        (reading(), "p-2", "p-1"),
-        (reading(person_id=None), "p-2", "p-2"),
-        (None, "p-2", "p-2"),
+        (reading(), "p-1", "p-1"),
+        (reading(), "p-2", ""),
+        (reading(), None, ""),
+        (reading(person_id=None), "p-1", ""),
+        (None, "p-1", "p-1"),
+        (None, "p-2", ""),
         (None, None, "p-1"),
     ],
 )
-def test_passcode_that_came_with_the_next_member_is_of_the_one_before(
-    shown: Any, now_reads: str | None, verified_as: str
-) -> None:
-    """It may have been written before they came, so it is not theirs. If details name nobody, the queue's member counts."""
+def test_passcode_that_came_with_another_member_is_nobodys(shown: Any, now_reads: str | None, verified_as: str) -> None:
+    """It may be of either. If details have named nobody so far, the queue's member counts."""
     found = read_again(call(reading=shown), person_id=now_reads, status="MFAValidated")
     assert found.statements.identity is not None
     assert found.statements.identity.person_id == verified_as
+
+
+def test_passcode_that_came_with_our_assign_is_of_the_member_whom_we_assigned() -> None:
+    """Nobody else has put anybody on the call meanwhile."""
+    known = call(reading=reading(person_id=None), assigned_person_id="p-1")
+    found = read_again(known, person_id="p-1", status="MFAValidated").statements.identity
+    assert found is not None
+    assert found.person_id == "p-1"
 
 
 @pytest.mark.parametrize("shown", [None, "p-2"])

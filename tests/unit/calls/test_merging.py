@@ -203,14 +203,6 @@ def test_merge_keeps_the_answers_of_checks_for_the_same_member(ours: str | None,
     assert usable_answers(merged(one, other, NOW).seen) == 3
 
 
-def test_merge_knows_when_the_voice_of_the_record_that_shows_a_mismatch_still_matched() -> None:
-    """A person's word between that moment and the mismatch did not overrule it, in whichever record it stands."""
-    shown = {"mismatch_seen": True, "no_mismatch_at": EARLIER}
-    for ours, theirs in (({}, shown), (shown, {}), (shown, {"mismatch_seen": True})):
-        seen = fold_note(call(**ours), Merged(call=call(voice_id="alt-1", **theirs)), NOW)[0].seen
-        assert (seen.mismatch, seen.no_mismatch_at) == (True, EARLIER)
-
-
 def test_merge_knows_a_mismatch_of_the_member_whom_only_the_other_record_names() -> None:
     """Our record knows that it is not the voice of that member, and named nobody when the other one did."""
     assert merged(call(person_id=None, mismatched_members=("p-1",)), call(voice_id="alt-1"), NOW).seen.mismatch
