@@ -406,7 +406,7 @@ UNREAD = "its details cannot be read"
 """The attention reason of a call for which nothing can be done until they can. Nobody can close it."""
 
 UNREAD_FOR_LONG = 8
-"""Failed reads in a row after which a person has to look: 90 s. If others fail too, a breaker opens before."""
+"""Failed reads in a row after which a person has to look: 90 s. If all fail, there is an incident before."""
 
 
 def attention(call: Call) -> str:

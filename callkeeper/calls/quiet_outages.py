@@ -21,6 +21,9 @@ from callkeeper.calls.survey import Contradiction, contradictions
 QUEUE: Final = "queue"
 """The endpoint that lists calls."""
 
+DETAILS: Final = "details"
+"""The endpoint that reads a call's record."""
+
 NOT_OURS: Final = "unknown"
 """The label of all institutions that are not ours."""
 
@@ -143,12 +146,22 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
             one.at for one in signals.minutes[-2:] if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint)
         )
         first = min((at for at in (first, next(begun, None)) if at is not None), default=None)
+    if (unknown := _unknown_calls(recent)) is not None:
+        rates.append(unknown)
     if rates:
         advice = (
             f"{'. '.join(rates)}. Calls of every institution may be affected: what fails is tried again, so they come late, "
             "and checks that fail are spent. Ask the service's operator; more workers do not help."
         )
         yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
+
+
+def _unknown_calls(recent: Sequence[Snapshot]) -> str | None:
+    """Return how often the service knew no call for which it was asked, if it knew none at all."""
+    outcomes = sum((minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=DETAILS) for minute in recent), Counter())
+    if outcomes["CallNotFound"] < DISTURBED or outcomes["answered"]:
+        return None
+    return f"{DETAILS}: {outcomes['CallNotFound']} of {outcomes.total()} in two minutes, because it knows no such call"
 
 
 def _is_of_one_queue(recent: Sequence[Snapshot]) -> bool:
@@ -175,15 +188,34 @@ def _not_active(signals: Signals) -> Iterator[Incident]:
         count = signals.open_calls.get(one.key, 0)
         pushed_at = _pushed_at(signals, one.key)
         is_pushed = pushed_at is not None and signals.now - pushed_at <= _TWO_MINUTES
-        if one.obstacle != NOT_ACTIVE or not (count or is_pushed):
+        was_handled = one.obstacle == NOT_ACTIVE or signals.last.at(figure.LISTINGS, one.key, "answered") is not None
+        if one.obstacle is None or not was_handled or not (count or is_pushed):
             continue
-        named_as = f"names it as {one.status}" if one.status else "does not name it"
+        says, remedy = _OBSTACLES.get(one.obstacle) or _named_as(one.status)
         calls = quantity(count, "live call") if count else "pushed calls"
         advice = (
-            f"The service {named_as}, and it has {calls}: nothing is assigned, enrolled or "
-            "rejected there. Have the service's operator make it Active, or take it out of CALLKEEPER_INSTITUTIONS."
+            f"The service {says}, and it has {calls}: nothing is assigned, checked, enrolled or rejected there. {remedy}, "
+            "or take it out of CALLKEEPER_INSTITUTIONS."
         )
         yield Incident(IncidentKind.NOT_ACTIVE, "An institution with calls is not active", advice, one.key)
+
+
+_OBSTACLES: Final = {
+    "no_voice_auth": (
+        "says that it has no voice authentication",
+        "Have the service's operator switch that on",
+    ),
+    "test_mode": (
+        "says that it is in test mode",
+        "Have the service's operator end that, name it in CALLKEEPER_TEST_INSTITUTIONS",
+    ),
+}
+"""What the service says of an institution that is Active, and what to do. One that was never handled stays quiet."""
+
+
+def _named_as(status: str | None) -> tuple[str, str]:
+    says = f"names it as {status}" if status else "does not name it, or names no status"
+    return says, "Have the service's operator make it Active"
 
 
 def _pushed_at(signals: Signals, key: str) -> datetime | None:

@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.acknowledgement import Acknowledgement, parse_acknowledgements
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.institutions import NOT_ACTIVE
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import field_name, parse_field
 from callkeeper.calls.metrics.redis_writer import ALIVE_S, Kind, host, host_of
@@ -244,8 +243,8 @@ class SignalReader:
         return stored
 
     async def _waiting(self, due_at_ms: float | None, standings: Sequence[Standing]) -> tuple[int, dict[str, int]]:
-        """Count what is due by a time, and the open calls of institutions that are not Active: rarely anything."""
-        idle = [one.key for one in standings if one.obstacle == NOT_ACTIVE]
+        """Count what is due by a time, and the open calls of institutions for which nothing is done: rarely anything."""
+        idle = [one.key for one in standings if one.obstacle is not None]
         if due_at_ms is None and not idle:
             return 0, {}
         pipe = self._redis.pipeline(transaction=False)

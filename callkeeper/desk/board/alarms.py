@@ -264,8 +264,8 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         return Words("Enrolled as another member", advice)
     if why == UNREAD:
         advice = (
-            "Those of others can. Nothing is checked, enrolled or rejected for the call: look at it at the service, reject "
-            "the voice there if you must, and tell the service's operator."
+            "Nothing is checked, enrolled or rejected for the call: look at it at the service, reject the voice there if "
+            "you must, and tell the service's operator."
         )
         return Words("Details cannot be read", advice)
     if why == NEWER:

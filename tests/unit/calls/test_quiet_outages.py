@@ -78,6 +78,7 @@ def odd_ids(entries: int, *, known_s: float = 0.0) -> Survey:
 
 
 IN_REVIEW = [Standing(key="cu-1", status="Review", has_voice_auth=True, told_at=NOW)]
+IN_TEST = [Standing(key="cu-1", status="Active", has_voice_auth=True, is_test_mode=True, told_at=NOW)]
 ACTIVE = [Standing(key="cu-1", status="Active", has_voice_auth=True, told_at=NOW)]
 GONE = Vanished("box-2-9-bb", "worker", NOW - timedelta(seconds=30))
 GONE_WEB = Vanished("box-3-9-cc", "web", NOW - timedelta(seconds=20))
@@ -121,6 +122,7 @@ OVER: dict[str, dict[str, Any]] = {
         "minutes": requests(6, 12, 12),
     },
     "it has no calls": {"standings": IN_REVIEW},
+    "it was in test mode from the start": {"standings": IN_TEST, "open_calls": {"cu-1": 4}},
     "it is Active again": {"standings": ACTIVE, "open_calls": {"cu-1": 4}},
     "another worker was started": {
         "vanished": [GONE],
@@ -350,3 +352,30 @@ def test_tokens_that_lapse_again_and_again_are_told() -> None:
     for logins, titles in ((3, []), (4, ["The service's tokens lapse again and again"])):
         told = found(minutes=minute((figure.LOGINS, ("answered",), logins)))
         assert [(one.kind.value, one.title) for one in told] == [("requests_fail", title) for title in titles]
+
+
+@pytest.mark.parametrize(
+    ("standing", "words"),
+    [
+        ({"is_test_mode": True}, "says that it is in test mode"),
+        ({"has_voice_auth": False}, "says that it has no voice authentication"),
+    ],
+)
+def test_institution_that_was_handled_until_now_is_told_whatever_the_service_says_of_it(
+    standing: dict[str, Any], words: str
+) -> None:
+    """An institution that is in test mode by mistake has live callers, for whom nothing is done any more."""
+    now = Standing(key="cu-1", status="Active", told_at=NOW, **{"has_voice_auth": True, **standing})
+    [incident] = found(standings=[now], open_calls={"cu-1": 4}, last=at(ANSWERED))
+    assert (incident.kind.value, incident.institution_key) == ("not_active", "cu-1")
+    assert words in incident.advice
+
+
+@pytest.mark.parametrize(("answered", "kinds"), [(0, ["requests_fail"]), (1, [])])
+def test_service_that_knows_none_of_the_calls_is_told(answered: int, kinds: list[str]) -> None:
+    """Each of these answers is a proper one; only all of them together show the outage."""
+    outcomes = minute(
+        (figure.SERVICE_REQUESTS, ("details", "CallNotFound"), 6),
+        (figure.SERVICE_REQUESTS, ("details", "answered"), answered),
+    )
+    assert [one.kind.value for one in found(minutes=outcomes)] == kinds
