@@ -122,6 +122,7 @@ def pages(connection: "Redis", *, address: str, queue_name: str) -> Flask:
     app.before_request(_no_links_from_other_sites)
     app.before_request(_refuse_changes)
     app.before_request(_only_known_addresses)
+    app.url_defaults(_newest_first)
     app.after_request(_add_policy)
     for is_gone in (NoSuchJobError, InvalidJobOperation):  # the latter: it was deleted while it was read
         app.register_error_handler(is_gone, lambda _error: ("No such job.\n", 404))
@@ -213,6 +214,12 @@ class _EscapingLoader(DispatchingJinjaLoader):
         if template.endswith((".js", "/inline_js.html")):
             source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)
         return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT), filename, is_current
+
+
+def _newest_first(_endpoint: str, parts: dict[str, Any]) -> None:
+    """Let the table of queues lead to the newest jobs: the oldest of a registry may have expired, and are left out."""
+    if parts.get("order") == "asc" and parts.get("page") == "1":  # the pages of an order that was chosen have a number
+        parts["order"] = "dsc"
 
 
 def _no_links_from_other_sites() -> None:

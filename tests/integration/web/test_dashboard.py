@@ -94,6 +94,14 @@ async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Q
     assert [entry["description"] for entry in listed["jobs"]] == ["advance: 37 calls, 35 checks, 1 enroll"]
 
 
+async def test_dashboard_leads_to_the_newest_jobs_first(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """The oldest finished ones may have expired: a page of them alone would be empty."""
+    listed = (await ops.get("/rq/0/data/queues.json")).json()["queues"][0]
+    assert {url.rsplit("/", 2)[1] for name, url in listed.items() if name.endswith("url")} == {"dsc"}
+    chosen = (await ops.get(f"/rq/0/data/jobs/{queue.name}/finished/8/asc/1.json")).json()["pagination"]
+    assert all("/asc/" in page["url"] for page in chosen["pages_in_window"])
+
+
 async def test_dashboard_leads_back_to_the_board(ops: httpx.AsyncClient) -> None:
     """Each page has a link to the board, although another package renders it."""
     for page in ("queues", "jobs", "workers"):
