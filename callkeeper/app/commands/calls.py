@@ -49,6 +49,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.calls.story import Line, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
+from callkeeper.desk.access.rights import operator_in
 from callkeeper.desk.call_list import CallList
 from callkeeper.service.tracing import new_trace
 
@@ -162,7 +163,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
 
     Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
     """
-    whose = person_of(institution, person, phone)
+    whose, operator = person_of(institution, person, phone), _username(operator)
     if is_archive_set() or query_redis(_is_archived):
         raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
     if problem := problem_of(institution):
@@ -217,13 +218,21 @@ def resolve(
     what a rule asks, an effect that was refused or not carried out, an enroll that was taken back, and a voice that was
     enrolled as another member's. What you know of the caller is said on the board or at the desk.
     """
-    resolution = _resolution(applied=applied, seen=seen)
+    resolution, operator = _resolution(applied=applied, seen=seen), _username(operator)
     if resolution is Resolution.SEEN and effect is not None:
         raise click.UsageError("--effect goes with --applied or --absent")
     kinds = query_redis(
         lambda redis, keys: _resolve(redis, keys, voice_id, institution, effect, resolution, operator=operator)
     )
     say(f"{voice_id}: {', '.join(kinds)}: {resolution}, by {operator}")
+
+
+def _username(operator: str) -> str:
+    """Return the core username of ``--operator``; refuse a text that can be none."""
+    name = operator_in(operator)
+    if not name:
+        raise Misused("--operator must be 1 to 64 printable ASCII characters")
+    return name
 
 
 class Resolution(StrEnum):

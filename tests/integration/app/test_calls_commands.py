@@ -229,6 +229,29 @@ async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_u
     assert "--applied" in undecided.output
 
 
+NO_USERNAMES = {
+    "empty": "",
+    "blank": "  ",
+    "escape": "Mary O'Neil\x1b[31m",
+    "65 letters": "a" * 65,
+    "umlaut": "j\u00fcrgen",
+}
+
+
+@pytest.mark.parametrize("operator", NO_USERNAMES.values(), ids=NO_USERNAMES)
+async def test_calls_are_resolved_and_erased_only_under_a_core_username(
+    rig: Rig, redis_url: str, operator: str
+) -> None:
+    """Trail and audit log say who it was, and nobody can be named by a text that is no username. Nothing is changed."""
+    call = await doubtful(rig)
+    for command in (("resolve", call.voice_id, "--applied"), ("erase", "--institution", KEY, "--phone", PHONE)):
+        told = await callkeeper(redis_url, "calls", *command, "--operator", operator)
+        assert (told.exit_code, "must be 1 to 64 printable ASCII characters" in told.output) == (2, True), told.output
+    await rig.run(1)
+    assert [line.kind for line in await rig.trail(call) if line.what == "said"] == ["distrusted"]
+    assert await rig.redis.xlen(Keys().audit) == 0
+
+
 async def test_calls_show_finds_a_call_by_its_alternate_id(rig: Rig, redis_url: str) -> None:
     """The story of a call is found under the id that the agent's software happens to have."""
     call = await rig.begin_call(Happening(Kind.END, 60), run_s=3)
