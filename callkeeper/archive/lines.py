@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from callkeeper.calls.call_query import search_terms
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.phone_number import digits_of
-from callkeeper.calls.record import Call, encode_call, parse_call, without_unknown
+from callkeeper.calls.record import Call, encode_call, named_in, parse_call, without_unknown
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 
 GENESIS: Final = "0" * 64
@@ -229,10 +229,10 @@ def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[PersonalPath]
         **{f"{name}/reason": getattr(said, name) for name in ("distrusted", "assign_wish", "check_wish")},
     }
     for path, note in notes.items():
-        yield PersonalPath(f"call/{path}", owner, note.person_id if note is not None else None)
+        yield PersonalPath(f"call/{path}", owner, named_in(note) if note is not None else None)
     for n, line in enumerate(whole["trail"]):
         if line.get("what") == "said":
-            yield PersonalPath(f"trail/{n}/because", owner, line.get("person_id"))
+            yield PersonalPath(f"trail/{n}/because", owner, line.get("person_id") or line.get("member"))
 
 
 _WITH_REMARK: Final = ("identity", *EffectKind)

@@ -147,10 +147,11 @@ class CallQuery:
 
 def members_of(call: Call, trail: Iterable[Entry]) -> set[str]:
     """Return the members whom a call names: candidates, whoever stood on it, and whom people and effects named."""
-    said, ledger = call.statements, call.ledger
+    said, ledger, trail = call.statements, call.ledger, tuple(trail)
     words = (said.identity, said.shown_identity, said.distrusted, said.assign_wish)
     named = (call.seen, *call.seen.candidates, *words, ledger.assign, ledger.enroll, ledger.reject, *trail)
-    return {one.person_id for one in named if one is not None and one.person_id}
+    stood = {one.member for one in (said.distrusted, *trail) if one is not None and one.member}
+    return stood | {one.person_id for one in named if one is not None and one.person_id}
 
 
 def search_terms(call: Call, trail: Sequence[Entry]) -> Iterator[tuple[str, str]]:

@@ -195,6 +195,11 @@ class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     if that was not known."""
 
 
+def named_in(note: Word | Identity | Effect) -> str | None:
+    """Return the member whom a note is about: the one it names, or of a distrust the one who stood on the call."""
+    return note.person_id or (note.member or None if isinstance(note, Word) else None)
+
+
 class Mark(StrEnum):
     """What is kept of a call for later calls of the same member or number."""
 

@@ -70,7 +70,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             named = said.assign_wish.person_id if said.assign_wish is not None else None
             absent = (named or "") if call.seen.reading is not None else None
             word = _word(note, reason=note.reason, member=call.seen.person_id or absent)
-            entry = _entry(note, now, "distrusted", because=note.reason or None)
+            entry = _entry(note, now, "distrusted", because=note.reason or None, member=word.member or None)
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
             return reopened_by_distrust(call) if may_reopen(call, EffectKind.REJECT, said_at) else call, [entry]
         case AssignWish():
@@ -278,6 +278,7 @@ def _entry(
     validation_type: str | None = None,
     because: str | None = None,
     asked: str | None = None,
+    member: str | None = None,
 ) -> Entry:
     return Entry(
         at=now,
@@ -290,6 +291,7 @@ def _entry(
         validation_type=validation_type,
         because=because,
         asked=asked,
+        member=member,
     )
 
 

@@ -110,6 +110,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     pause: str | None = None
     trace: str | None = None
     """The event for which a request was made."""
+    member: str | None = None
+    """A distrust: who stood on the call when it was said. Its reason is about that member, whoever the call's is later."""
 
 
 _ENCODER = msgspec.json.Encoder()

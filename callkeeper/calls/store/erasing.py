@@ -27,6 +27,7 @@ from callkeeper.calls.record import (
     Identity,
     Word,
     encode_call,
+    named_in,
     readable_call,
     with_effect,
     without_caller,
@@ -160,7 +161,7 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
     statements: dict[str, Any] = {}
     for name, note in _notes_of(call).items():
         match note:
-            case _ if not is_own and note.person_id != whose.person_id:
+            case _ if not is_own and named_in(note) != whose.person_id:
                 continue
             case Effect():
                 call = with_effect(call, EffectKind(name), replace(note, remark=None))
@@ -180,7 +181,7 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
 def lines_without_personal(trail: Iterable[Entry], whose: Whose, *, is_own: bool) -> Iterator[Entry]:
     """Yield a trail without the reasons that people gave: all in a call of the person's own, else those about them."""
     for line in trail:
-        is_theirs = _is_said(line) and (is_own or line.person_id == whose.person_id)
+        is_theirs = _is_said(line) and (is_own or (line.person_id or line.member) == whose.person_id)
         yield replace(line, because=None) if is_theirs else line
 
 

@@ -29,7 +29,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Listed, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import encode_call, parse_call
+from callkeeper.calls.record import Word, encode_call, parse_call
 from callkeeper.calls.rules.file import parse_rules
 from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
@@ -229,6 +229,50 @@ async def test_hold_of_a_member_covers_calls_that_were_theirs_for_a_while(
     words = ("5550177666", REASON)
     assert found_in(await everything(rig.redis, None), *words) == [*words]
     assert found_in(archived(database), *words) == [*words]
+
+
+async def test_reason_of_a_distrust_is_about_the_member_who_stood_on_the_call(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """The agent meant her, and somebody else is the call's member by the end: what was said of him later stays."""
+    archive, later = f"sqlite:///{tmp_path}/archive.db", "sounds older than he is"
+    call = await rig.begin_call(Happening(Kind.END, 90), phone_number="5550177666", persons=[], run_s=5)
+    for person_id, reason in (("p-7", REASON), ("p-8", later)):
+        rig.stage.happen(call, Kind.CLAIMED, "zed", person_id)
+        await rig.run(6)
+        await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason=reason))
+        await rig.run(6)
+    await rig.run(300)
+    await rig.archive()
+    record = await rig.record(call)
+    assert (record.is_settled, record.seen.person_id) == (True, "p-8")
+    place = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    await run(redis_url, "archive", "erase", *place, archive=archive)
+    assert found_in(await everything(rig.redis, None), REASON, later) == [later]
+    assert found_in(archived(database), REASON, later) == [later]
+    entry = Entry(at=rig.clock.now, what="said", kind="distrusted", operator="ann", because=REASON, member="p-7")
+    Writer(database).write(KEY, [content_of(record, [*await rig.trail(call), entry])])
+    assert found_in(archived(database), REASON, later) == [later], "a later version lacks it too"
+    assert verify(database).faults == []
+
+
+@pytest.mark.parametrize("member", [None, "p-7"])
+async def test_reason_in_a_trail_that_does_not_say_who_stood_stays(
+    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, member: str | None
+) -> None:
+    """Releases up to 0.4.0 wrote no member. What a stored line says decides what is erased, and what `verify` misses."""
+    said = Word(operator="ann", said_at=START, reason=REASON, member="p-7")
+    call, (line, *rest) = settled(1, person_id="p-8", distrusted=said)
+    trail = (replace(line, because="of the line", member=member), *rest, Entry(at=START, what="read", person_id="p-7"))
+    await put(redis, call, trail)
+    Writer(database).write(KEY, [content_of(call, trail)])
+    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    told = await run(redis_url, *erase, archive=f"sqlite:///{tmp_path}/archive.db")
+    assert "1 call is erased" in told.output
+    left = [] if member else ["of the line"]
+    for text in (await everything(redis, None), archived(database)):
+        assert found_in(text, REASON, "of the line", "her dog") == [*left, "her dog"]
+    assert verify(database).faults == []
 
 
 def found_in(text: str, *canaries: str) -> list[str]:
