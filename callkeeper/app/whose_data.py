@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import StoreSettings
-from callkeeper.app.terminal import Misused
+from callkeeper.app.terminal import Failed, Misused
 from callkeeper.calls.phone_number import number_of
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.earlier_calls import number_key
@@ -42,8 +42,10 @@ def problem_of(institution: str) -> str | None:
 
 def erased_in_redis(
     whose: Whose, holds: Holds | None = None, *, held: Collection[str] = (), archived: Collection[str] = ()
-) -> str:
-    """Erase in Redis, and return what was done in words. The other arguments are those of `Eraser.erase`.
+) -> tuple[str, set[str]]:
+    """Erase in Redis, and return what was done in words, and the member's id in other capitals, which was not erased.
+
+    The other arguments are those of `Eraser.erase`.
 
     Raises:
         Failed: Redis does not answer.
@@ -59,4 +61,15 @@ def erased_in_redis(
     unread = f"; {quantity(found.unread, 'call')} cannot be read by this release: not searched" if found.unread else ""
     marks = f"; {quantity(found.marks, 'mark')} of rejects, fraud and suspicion deleted" if found.marks else ""
     erased, held = (quantity(count, "call is", "calls are") for count in (found.erased, found.held))
-    return f"Redis: {erased} erased; {held} under a hold{live}{unread}{marks}"
+    return f"Redis: {erased} erased; {held} under a hold{live}{unread}{marks}", found.spellings
+
+
+def fail_if_spelled_otherwise(spellings: Collection[str]) -> None:
+    """End an erasure that did not find everything under the id that was given.
+
+    Raises:
+        Failed: Calls name the member's id in other capitals, too.
+    """
+    if spellings:
+        others = ", ".join(sorted(spellings))
+        raise Failed(f"calls name the id as {others}, which was not erased: erase that too, if it is the same member")

@@ -4,7 +4,7 @@ Every removal, hold and release is recorded as a line of the chain.
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -26,6 +26,7 @@ from callkeeper.archive.lines import (
     number_term,
     paths_of,
     sha256,
+    spellings_in,
     without_remarks,
 )
 from callkeeper.archive.statements import (
@@ -119,6 +120,20 @@ class Keeper:
                 self._append(chain, ERASED, {**body, **self._rewritten(institution_key, rewritten)})
             whole = {voice_id for voice_id, whose in found.items() if whose == EVERYBODY and voice_id not in held}
             return ErasureResult(frozenset(found) - held, values, frozenset(held), frozenset(whole))
+
+    def spellings_left(self, institution_key: str, person_id: str) -> set[str]:
+        """Return the ids that differ from a member's only in capitals, and that were not erased in calls that name them.
+
+        They may be the same member's or not, so an erasure of the one leaves the other alone.
+        """
+        with self.database.reading() as connection:
+            gone = erased_of(connection, institution_key)
+            return {
+                other
+                for voice_id, body in _naming(connection, institution_key, person_id)
+                for other in spellings_in(body, person_id) - {person_id}
+                if gone.isdisjoint({(voice_id, EVERYBODY), (voice_id, mentions_of(other))})
+            }
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
         """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""
@@ -314,15 +329,20 @@ def _calls_of(
         rows = connection.execute(asked)
         found.update((voice_id, EVERYBODY) for voice_id, value in rows if same_number(value, phone, country))
     if person_id is not None:
-        named = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines))
-        named = named.where(
-            terms.c.institution_key == key, terms.c.kind == "person", terms.c.value == person_id.casefold()
-        )
-        for voice_id, body in connection.execute(named):
-            is_theirs = body is not None and msgspec.json.decode(body)["call"].get("person_id") == person_id
+        for voice_id, body in _naming(connection, key, person_id):
+            if person_id not in spellings_in(body, person_id):
+                continue
+            is_theirs = msgspec.json.decode(body)["call"].get("person_id") == person_id
             if is_theirs or voice_id not in found:
                 found[voice_id] = EVERYBODY if is_theirs else mentions_of(person_id)
     return found
+
+
+def _naming(connection: Connection, key: str, person_id: str) -> Iterator[tuple[str, str]]:
+    """Yield the call and the body of each line that names a member, in any capitals."""
+    asked = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines)).where(is_whole())
+    whose = (terms.c.kind == "person") & (terms.c.value == person_id.casefold())
+    yield from map(tuple, connection.execute(asked.where(terms.c.institution_key == key, whose)))
 
 
 def _notes_about(connection: Connection, key: str, which: Collection[int], person_id: str) -> list[tuple[int, str]]:

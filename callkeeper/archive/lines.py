@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from callkeeper.calls.call_query import search_terms
+from callkeeper.calls.call_query import search_terms, spellings_of
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.record import Call, encode_call, named_in, parse_call, without_unknown
@@ -179,6 +179,23 @@ class PersonalPath(NamedTuple):
 def paths_of(body: str) -> list[PersonalPath]:
     """Return where a stored call may have personal values, and whose they are."""
     return list(_personal_paths(msgspec.json.decode(body), call_of(body, {})))
+
+
+_MEMBERS: Final = ("person_id", "member")
+"""Fields of a stored call, and of its parts, that name a member."""
+
+
+def spellings_in(body: str, person_id: str) -> set[str]:
+    """Return how a stored call spells a member's id: in any capitals."""
+    return spellings_of(person_id, _members_in(msgspec.json.decode(body)))
+
+
+def _members_in(part: Any) -> Iterator[str]:
+    """Yield the ids of members in a part of a body, whichever release wrote it."""
+    if isinstance(part, dict):
+        yield from (part[name] for name in _MEMBERS if isinstance(part.get(name), str))
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from _members_in(inner)
 
 
 def terms_of(body: str) -> set[tuple[str, str]]:

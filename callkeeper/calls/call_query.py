@@ -154,6 +154,11 @@ def members_of(call: Call, trail: Iterable[Entry]) -> set[str]:
     return stood | {one.person_id for one in named if one is not None and one.person_id}
 
 
+def spellings_of(person_id: str, members: Iterable[str]) -> set[str]:
+    """Return which of some ids are a member's, in any capitals, as searches and legal holds compare them."""
+    return {one for one in members if one.casefold() == person_id.casefold()}
+
+
 def search_terms(call: Call, trail: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """Yield a call's search terms, without those of personal values."""
     yield "outcome", str(call.life.reason or call.life.phase)

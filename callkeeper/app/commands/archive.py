@@ -15,7 +15,7 @@ from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.redis_query import Span, query_redis, record_command, record_or_warn
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, printable_json, safe, say
-from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
+from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise, person_of, problem_of
 from callkeeper.archive.audited import FILLED, LINE
 from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
@@ -220,9 +220,12 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         refuse_new_institution(keeper.database, institution)
         found = _erased(keeper, whose, reason)
         holds = keeper.holds(institution)
-        say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
+        words, spellings = erased_in_redis(whose, holds, held=found.held, archived=found.whole)
+        say(words)
         # Workers have gone on: a call that was only in Redis at first may be in the archive now, with its values.
         _erased(keeper, whose, reason, besides=found.calls | found.held)
+        if person is not None:
+            fail_if_spelled_otherwise(spellings | keeper.spellings_left(institution, person))
 
 
 def _erased(keeper: Keeper, whose: Whose, reason: str, besides: frozenset[str] | None = None) -> ErasureResult:

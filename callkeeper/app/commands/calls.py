@@ -26,7 +26,7 @@ from callkeeper.app.terminal import (
     shown,
     terminal_console,
 )
-from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
+from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise, person_of, problem_of
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
@@ -169,7 +169,9 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     if problem := problem_of(institution):
         raise Failed(f"Nothing was erased: {problem}")
     record_command(AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution)
-    say(erased_in_redis(whose))
+    words, spellings = erased_in_redis(whose)
+    say(words)
+    fail_if_spelled_otherwise(spellings)
 
 
 async def _is_archived(redis: "Redis", keys: Keys) -> bool:

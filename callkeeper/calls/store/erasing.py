@@ -6,7 +6,7 @@ under a legal hold is not changed either, whether it is archived or not.
 
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
-from callkeeper.calls.call_query import members_of
+from callkeeper.calls.call_query import members_of, spellings_of
 from callkeeper.calls.claimed_item import WHOLLY_ERASED, parse_unnamed
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
@@ -109,6 +109,16 @@ class Whose:
         is_by_member = self.person_id is not None and self.person_id in members_of(call, trail)
         return is_by_member or self.hashed in call.ledger.marked_numbers
 
+    def spellings_left(self, call: Call, trail: Sequence[Entry], erased: bytes | None) -> set[str]:
+        """Return the ids in a call that differ from the member's only in capitals, and whose data the call may still have.
+
+        ``erased``: what was erased of the call before, as its item says it.
+        """
+        if self.person_id is None:
+            return set()
+        others = spellings_of(self.person_id, members_of(call, trail)) - {self.person_id}
+        return {one for one in others if _has_data(dataclasses.replace(self, person_id=one), call, trail, erased)}
+
 
 def _notes_of(call: Call) -> dict[str, Word | Identity | Effect]:
     """Return the parts of a record that may have words of a person about a member, by what they are."""
@@ -127,6 +137,7 @@ class ErasedCalls:
     """How many calls were erased, and how many were left alone: live ones, those under a hold, those nobody can read.
 
     ``marks``: how many marks were deleted, by which later calls would have been known as those of a rejected caller.
+    ``spellings``: ids in calls that differ from the member's only in capitals, and were not erased.
     """
 
     erased: int = 0
@@ -134,6 +145,7 @@ class ErasedCalls:
     held: int = 0
     unread: int = 0
     marks: int = 0
+    spellings: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -183,6 +195,15 @@ def lines_without_personal(trail: Iterable[Entry], whose: Whose, *, is_own: bool
     for line in trail:
         is_theirs = _is_said(line) and (is_own or (line.person_id or line.member) == whose.person_id)
         yield replace(line, because=None) if is_theirs else line
+
+
+def _has_data(whose: Whose, call: Call, trail: Sequence[Entry], erased: bytes | None) -> bool:
+    """Tell whether a member was never erased in a call, or something personal came into it since."""
+    if erased != WHOLLY_ERASED and whose.person_id not in parse_unnamed(erased):
+        return True
+    is_own = whose.is_own(call)
+    bare = without_personal(call, whose, is_own=is_own), *lines_without_personal(trail, whose, is_own=is_own)
+    return bare != (call, *trail)
 
 
 def _ending_of(call: Call) -> str:
@@ -239,8 +260,8 @@ class Eraser:
 
     async def _erase_call(self, place: CallId, whose: Whose, holds: Holds, found: ErasedCalls, seen: _Seen) -> None:
         item = self._keys.item(place.member)
-        pipe = self._redis.pipeline(transaction=False).hmget(item, "rec", "was", "moved")
-        (stored, merged, moved), lines = await pipe.lrange(self._keys.trail(place.member), 0, -1).execute()
+        pipe = self._redis.pipeline(transaction=False).hmget(item, "rec", "was", "moved", "erased")
+        (stored, merged, moved, before), lines = await pipe.lrange(self._keys.trail(place.member), 0, -1).execute()
         if stored is None and merged is None:
             return
         call = readable_call(stored or merged)
@@ -250,7 +271,7 @@ class Eraser:
             return
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
         trail, same = parse_trail(lines), await self._merged_into(moved) or call
-        is_own = whose.is_own(call) or whose.is_own(same)
+        is_own, spellings = whose.is_own(call) or whose.is_own(same), whose.spellings_left(call, trail, before)
         if not (is_own or whose.is_named_in(call, trail) or whose.is_named_in(same, ())):
             seen.note_other(call, ids)
         elif holds.cover(ids | _ids_of(same), members_of(call, trail) | members_of(same, ())):
@@ -263,8 +284,10 @@ class Eraser:
             found.erased += stored is not None
             if is_own:
                 seen.note_own(call)
+                spellings = set()  # everything of the call was erased
             else:
                 seen.note_other(call, ids)
+        found.spellings |= spellings
 
     async def _merged_into(self, moved: bytes | None) -> Call | None:
         """Return the record that a record was merged into: it may name the member, whom the merged one did not know yet."""

@@ -22,6 +22,7 @@ from callkeeper.app.cli import main
 from callkeeper.archive.database import Database
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.lines import content_of
+from callkeeper.archive.statements import erased_of
 from callkeeper.archive.tables import metadata
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
@@ -29,7 +30,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Listed, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import Word, encode_call, parse_call
+from callkeeper.calls.record import Identity, Word, encode_call, parse_call
 from callkeeper.calls.rules.file import parse_rules
 from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
@@ -273,6 +274,93 @@ async def test_reason_in_a_trail_that_does_not_say_who_stood_stays(
     for text in (await everything(redis, None), archived(database)):
         assert found_in(text, REASON, "of the line", "her dog") == [*left, "her dog"]
     assert verify(database).faults == []
+
+
+async def tried(redis_url: str, *whose: str, archive: str) -> tuple[int, str]:
+    """Erase in the archive and in Redis, or without an archive in Redis; return the exit code and what was said last."""
+    command = ("archive", "erase", "--reason", "request 12") if archive else ("calls", "erase")
+    environ = {"REDIS_URL": redis_url, "CALLKEEPER_ARCHIVE_URL": archive}
+    arguments = [*command, "--institution", KEY, "--operator", "dpo", *whose]
+    told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, arguments)
+    return told.exit_code, told.output.splitlines()[-1]
+
+
+def spelled(others: str) -> str:
+    """Return the error about other spellings of an id."""
+    return f"Error: calls name the id as {others}, which was not erased: erase that too, if it is the same member"
+
+
+ERASED_WHERE = pytest.mark.parametrize("with_archive", [True, False], ids=["archive", "redis"])
+
+
+@ERASED_WHERE
+async def test_erasure_under_an_id_in_other_capitals_is_no_success(
+    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, *, with_archive: bool
+) -> None:
+    """Two ids may be two members, so nothing is erased; the command names the id that calls have, and fails."""
+    archive = f"sqlite:///{tmp_path}/archive.db" if with_archive else ""
+    call, trail = settled(1)
+    await put(redis, call, trail)
+    if with_archive:
+        Writer(database).write(KEY, [content_of(call, trail)])
+    before = await everything(redis, database)
+    assert await tried(redis_url, "--person", "P-1", archive=archive) == (1, spelled("p-1"))
+    after = await everything(redis, database)
+    assert [line for line in before.splitlines() if line not in after] == []
+    with database.reading() as connection:
+        assert erased_of(connection, KEY) == set()
+    for person_id in ("p-1", "P-1"):
+        code, told = await tried(redis_url, "--person", person_id, archive=archive)
+        assert (code, "Error" in told) == (0, False), told
+    assert found_in(await everything(redis, database), "12025550001", "Marion", "her dog", "sounds odd") == []
+    assert verify(database).faults == []
+
+
+@ERASED_WHERE
+async def test_note_under_an_id_in_other_capitals_is_named_until_that_is_erased(
+    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, *, with_archive: bool
+) -> None:
+    """The agent typed the id in capitals, in a call that is another member's. After both erasures nothing is named."""
+    archive = f"sqlite:///{tmp_path}/archive.db" if with_archive else ""
+    said = Identity(person_id="P-OTHER", validation_type="Other", by_desk=True, established_at=START, remark=REMARK)
+    call, trail = settled(1, identity=said)
+    await put(redis, call, trail)
+    if with_archive:
+        Writer(database).write(KEY, [content_of(call, trail)])
+    assert await tried(redis_url, "--person", "p-other", archive=archive) == (1, spelled("P-OTHER"))
+    assert found_in(await everything(redis, database), "Ned Roe", REMARK) == [REMARK]
+    assert await tried(redis_url, "--person", "P-Other", archive=archive) == (1, spelled("P-OTHER"))
+    assert (await tried(redis_url, "--person", "P-OTHER", archive=archive))[0] == 0
+    assert found_in(await everything(redis, database), "Ned Roe", REMARK) == []
+    for person_id in ("p-other", "P-Other"):
+        assert (await tried(redis_url, "--person", person_id, archive=archive))[0] == 0, "both are erased"
+    assert verify(database).faults == []
+
+
+async def test_words_that_came_after_an_erasure_are_named_under_another_spelling(
+    redis: "Redis", redis_url: str
+) -> None:
+    """The call was erased under the id that it has, and somebody spoke about the member since."""
+    call, trail = settled(1)
+    member = await put(redis, call, trail)
+    assert (await tried(redis_url, "--person", "p-1", archive=""))[0] == 0
+    line = Entry(at=START, what="said", kind="distrusted", operator="ann", because=REASON, member="p-1")
+    await cast("Any", redis).rpush(Keys().trail(member), encode_entry(line))
+    assert await tried(redis_url, "--person", "P-1", archive="") == (1, spelled("p-1"))
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "live"])
+async def test_other_spelling_is_named_in_calls_that_no_erasure_changes_now(
+    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, *, held: bool
+) -> None:
+    """A call under a hold, or in use, is not counted under an id that it does not have: it is named all the same."""
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    member = await put(redis, *settled(1))
+    if held:
+        Keeper(database, "legal").hold(KEY, "person", "P-1", "case 1")
+    else:
+        await cast("Any", redis).hset(Keys().item(member), "nonce", "w:1")
+    assert await tried(redis_url, "--person", "P-1", archive=archive) == (1, spelled("p-1"))
 
 
 def found_in(text: str, *canaries: str) -> list[str]:
