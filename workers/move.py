@@ -23,7 +23,6 @@ from callkeeper.calls.statement_folding import may_return
 from callkeeper.calls.steps import (
     Check,
     Decline,
-    Deed,
     Drop,
     Establish,
     Intend,
@@ -123,9 +122,6 @@ async def move(claim: Claim) -> None:
             step = decide(claim.call, claim.context(is_silent=is_silent), claim.tools.book, now)
             if deciding.is_recorded:
                 deciding.note(**_words_of(step))
-        if isinstance(step, WriteFacts):
-            write_facts(claim, step)
-            step = step.then
         if n and isinstance(step, _ASKS) and claim.now - claim.item.now > RELEASE_AFTER:
             step = Wait(now)
         allowed = await pass_gate(claim, step)
@@ -139,18 +135,17 @@ async def move(claim: Claim) -> None:
 
 def _words_of(step: Step) -> SpanAttributes:
     """Return what a span says of a decision."""
-    deed = step.then if isinstance(step, WriteFacts) else step
-    words = SpanAttributes(step=type(deed).__name__)
-    match deed:
+    words = SpanAttributes(step=type(step).__name__)
+    match step:
         case Send() | Withdraw() | Establish():
-            words["effect"] = deed.kind
+            words["effect"] = step.kind
         case Settle():
-            words["reason"] = deed.reason
+            words["reason"] = step.reason
         case Intend() | WriteDecision():
-            if isinstance(deed, Intend):
-                words["effect"] = deed.kind
-            if isinstance(deed.verdict, Verdict):
-                words |= SpanAttributes(rule=deed.verdict.rule, outcome=deed.verdict.outcome)
+            if isinstance(step, Intend):
+                words["effect"] = step.kind
+            if isinstance(step.verdict, Verdict):
+                words |= SpanAttributes(rule=step.verdict.rule, outcome=step.verdict.outcome)
     return words
 
 
@@ -165,7 +160,7 @@ async def _is_silent(claim: Claim) -> bool:
     return listed_at is None or listed_at < since
 
 
-async def _take(claim: Claim, step: Deed) -> None:
+async def _take(claim: Claim, step: Step) -> None:
     match step:
         case Read():
             await read(claim)
@@ -192,6 +187,8 @@ async def _take(claim: Claim, step: Deed) -> None:
             establish(claim, step)
         case WriteDecision():
             write_decision(claim, step)
+        case WriteFacts():
+            write_facts(claim, step)
         case Settle():
             await settle(claim, step.reason)
         case Drop():

@@ -33,7 +33,6 @@ from callkeeper.calls.settlement import age_out, close, confirm, is_lost
 from callkeeper.calls.steps import (
     Check,
     Decline,
-    Deed,
     Establish,
     Intend,
     Read,
@@ -83,15 +82,19 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
         or _assign(call, book, facts, now)
         or _apply_rules(call, book, facts, now)
     )
-    if acted is not None:
-        return acted
-    step = (
-        _check_as_asked(call, context, book)
+    return (
+        acted
+        or _write_changed_facts(call, facts, now)
+        or _check_as_asked(call, context, book)
         or close(call, context, book, facts, now)
         or _check_or_read(call, context, book, facts, now)
     )
+
+
+def _write_changed_facts(call: Call, facts: Facts, now: datetime) -> Step | None:
+    """Write the facts if they have changed since they were last written."""
     if call.seen.reading is None or (signature := facts.signature) == call.written.facts:
-        return step
+        return None
     changed = Entry(
         at=now,
         what="facts",
@@ -99,10 +102,10 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
         earlier_calls=earlier_calls_of(call),
         policies=call.seen.reading.policies,
     )
-    return WriteFacts(changed, signature, step)
+    return WriteFacts(changed, signature)
 
 
-def _rest(call: Call, now: datetime) -> Deed:
+def _rest(call: Call, now: datetime) -> Step:
     """Handle a settled call, which is only claimed because of a note. A doubt merged into it needs a person."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state in IN_DOUBT:
@@ -110,7 +113,7 @@ def _rest(call: Call, now: datetime) -> Deed:
     return recheck(call, now)
 
 
-def _clear_doubt(call: Call, now: datetime) -> Deed | None:
+def _clear_doubt(call: Call, now: datetime) -> Step | None:
     """Resolve an effect with an unknown outcome, or an assign that was ignored, before anything else is tried."""
     for kind in _MOST_HARMFUL_FIRST:
         effect = call.effect(kind)
@@ -125,7 +128,7 @@ def _clear_doubt(call: Call, now: datetime) -> Deed | None:
     return Establish(EffectKind.ASSIGN, state) if state is not None else None
 
 
-def _give_up_doubt(call: Call, now: datetime) -> Deed | None:
+def _give_up_doubt(call: Call, now: datetime) -> Step | None:
     """Leave the doubts of a call that may not be read any more to a person, unless its institution comes back soon."""
     for kind in _MOST_HARMFUL_FIRST:
         effect = call.effect(kind)
@@ -135,7 +138,7 @@ def _give_up_doubt(call: Call, now: datetime) -> Deed | None:
     return None
 
 
-def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
     """Assign if the rules or a person ask for it and the law allows it."""
     effect = call.ledger.assign
     if effect.state not in _ASSIGN_OPEN and call.statements.assign_wish is None:
@@ -189,7 +192,7 @@ def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
     return bool(seen) and now - max(seen) <= FRESH
 
 
-def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
     """Reject or enroll if a rule asks for it and the law allows it."""
     if call.seen.reading is None:
         return None
@@ -275,7 +278,7 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     return call.statements.identity.operator if call.statements.identity else None
 
 
-def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed:
+def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Step:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
@@ -301,7 +304,7 @@ def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
     return assign.retry_at if is_ahead else None
 
 
-def _check_as_asked(call: Call, context: Context, book: RuleBook) -> Deed | None:
+def _check_as_asked(call: Call, context: Context, book: RuleBook) -> Step | None:
     """Make a check that a person asked for, or drop it if it must not be made now. It does not wait for other facts."""
     if call.statements.check_wish is None:
         return None
