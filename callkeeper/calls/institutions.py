@@ -34,6 +34,16 @@ def nearest(typed: str, words: Iterable[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
+def has_same_account(key: str, person_id: str, keys: Iterable[str]) -> bool:
+    """Tell whether a member's account is also one of another institution, whose key is longer.
+
+    The service names an account ``{institutionKey}-{personId}``. So member 2-p-9 of cu-1 is member p-9 of cu-1-2.
+    Spec: Rules per operation 1.
+    """
+    alias = f"{key}-{person_id}"
+    return any(len(other) > len(key) and alias.startswith(f"{other}-") for other in keys)
+
+
 def shown(typed: str) -> str:
     """Return the typed text in quotes for a message: cut, and with all characters escaped that are not ASCII."""
     return ascii(typed if len(typed) <= _ECHOED else typed[:_ECHOED] + "...")

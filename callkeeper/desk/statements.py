@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.action_status import PENDING, ActionState, ActionStatus, line_of, status_of
+from callkeeper.calls.institutions import has_same_account
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Statement, parse_note
 from callkeeper.calls.rules.book import RuleBook
@@ -29,7 +30,7 @@ from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from callkeeper.desk.feed import Feed
-from callkeeper.desk.problems import Problem, not_found, too_many
+from callkeeper.desk.problems import Problem, invalid, not_found, too_many
 from callkeeper.service.tracing import SpanKind, new_trace, span
 
 POLL_EVERY_S: Final = 1.0
@@ -84,12 +85,14 @@ class Actions:
         assigned.
 
         Raises:
-            Problem: There is no such call; the key was used for something else; too many statements about the call wait.
+            Problem: There is no such call, or its member has another institution's account; the key was used for something
+                else; too many statements about the call wait.
             redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
         known = await self._lookup.known(*place)
         if known is None:
             raise not_found()
+        await self._refuse_another_account(known, body)
         call_id = _left_under(known, place, action)
         assigned = _assigned_with(known, body) if assigns else None
         request = sha256(msgspec.json.encode([*place, action, body])).hexdigest()
@@ -126,6 +129,16 @@ class Actions:
             trace_id=accepted.action_id,
         )
         return accepted.action_id, call_id
+
+    async def _refuse_another_account(self, known: Known, body: Body) -> None:
+        """Refuse a member who has the same account as one of another institution, unless the service named them itself."""
+        if not isinstance(body, AssignBody | VerifiedBody):
+            return
+        if body.person_id in {one.person_id for one in known.call.seen.candidates}:
+            return
+        keys = [key.decode() for key in await self._redis.hkeys(self._keys.standings)]
+        if has_same_account(known.call_id.institution_key, body.person_id, keys):
+            raise invalid("person_id", "with this institution's key, it names the account of another institution's member")
 
     async def result(self, place: CallId, action_id: str, *, within_s: float) -> tuple[str, ActionStatus]:
         """Return an action's kind and its result, waiting for that up to ``within_s``.

@@ -53,6 +53,19 @@ async def test_operator_whose_core_username_has_blanks_is_recorded_at_the_servic
     assert (told["state"], told["operator"], call.verifications[-1].by) == ("done", "Ann Smith", "Ann Smith")
 
 
+@pytest.mark.parametrize("action", ["assign", "verified"])
+async def test_member_who_has_the_account_of_another_institution_is_refused(desk: DeskRig, action: str) -> None:
+    """The service calls p-9 of cu-1-2 and 2-p-9 of cu-1 by one name. A token of cu-1 must not reach the former."""
+    desk.stage.world.add_institution(f"{KEY}-2", "Second")
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
+    await desk.redis.hset(desk.store.keys.standings, f"{KEY}-2", "{}")
+    more = {"validation_type": "Other"} if action == "verified" else {}
+    refused = await desk.say(call, action, person_id="2-p-9", **more)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
+    assert refused.json()["detail"].startswith("person_id: ")
+    assert (await desk.say(call, action, person_id="3-p-9", **more)).status_code == 202
+
+
 async def test_check_that_met_a_lapsed_token_is_done_with_the_second_try(desk: DeskRig) -> None:
     """The first try gets a 401 and is repeated after a login: the person is told of the second one only."""
     call = desk.stage.call(END)
