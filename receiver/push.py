@@ -73,8 +73,8 @@ async def read_body(receive: Receive, *, declared: bytes | None) -> bytes:
             return body
 
 
-REST_S: Final = 0.5
-"""How long the body of a request that is refused by its headers is waited for, in seconds."""
+DISCARD_WITHIN_S: Final = 0.5
+"""How long to wait for the body of a request that was refused by its headers, in seconds."""
 
 
 async def discard_body(receive: Receive, *, declared: bytes | None) -> None:
@@ -84,7 +84,7 @@ async def discard_body(receive: Receive, *, declared: bytes | None) -> None:
     refused.
     """
     with suppress(BodyTooLarge, ClientLeft, TimeoutError):
-        async with asyncio.timeout(REST_S):
+        async with asyncio.timeout(DISCARD_WITHIN_S):
             await read_body(receive, declared=declared)
 
 

@@ -261,7 +261,7 @@ class Shift:
 
     @property
     def _most_of_one(self) -> int:
-        """Return how many calls of one institution may be in flight: no more than are free, so that some always are."""
+        """Return how many calls of one institution may be in flight: no more than places are free for calls of others."""
         return min(MOST_OF_ONE, max(1, self._free)) if len(self.institutions.keys) > 1 else IN_FLIGHT
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
@@ -306,7 +306,7 @@ class Shift:
         most_before = self._most_of_one
         self._tasks.pop(task, None)
         if owner and most_before <= self._holds[owner] <= self._most_of_one:
-            self.wakeups.wake()  # it held what it may, and may hold one more now: another of its calls may be due
+            self.wakeups.wake()  # the institution was at its limit, so another of its calls may be due
         self._holds[owner] -= 1
         if not self._holds[owner]:
             del self._holds[owner]

@@ -158,7 +158,9 @@ class Store(Inbox):
         holds: Mapping[str, int] | None = None,
         free: int | None = None,
     ) -> list[ClaimedItem]:
-        """Claim up to ``limit`` due members, half of them the longest due, half the last to fall due. Also read pauses.
+        """Claim up to ``limit`` due members: half of them those that are due longest, half those that fell due last.
+
+        Pauses are read in the same round trip.
 
         ``shift_starts``: a new due time may ask for a job again. ``is_probe``: claim although the account's breaker is
         open, to test it. ``holds``: how many calls of each institution are in flight here, if that is limited: to
