@@ -227,7 +227,7 @@ class Claim(msgspec.Struct):
         return self.call.names.spelled or self.call_id.voice_id
 
     async def look_up_earlier(self, *, anew: bool = False) -> None:
-        """Look up what earlier calls of the member or the number showed, if the call is under way (`EarlierCalls.look_up`)."""
+        """Look up what earlier calls of the member or number showed, if the call is under way: `EarlierCalls.look_up`."""
         if self.call.life.phase in _UNDER_WAY and self.call.last_claim.standing is None:
             look_up, days = self.tools.store.earlier_calls.look_up, self.tools.book.history_days
             self.call = await look_up(self.call_id, self.call, days=days, now=self.now, anew=anew)

@@ -138,7 +138,9 @@ class Actions:
             return
         keys = [key.decode() for key in await self._redis.hkeys(self._keys.standings)]
         if has_same_account(known.call_id.institution_key, body.person_id, keys):
-            raise invalid("person_id", "with this institution's key, it names the account of another institution's member")
+            raise invalid(
+                "person_id", "with this institution's key, it names the account of another institution's member"
+            )
 
     async def result(self, place: CallId, action_id: str, *, within_s: float) -> tuple[str, ActionStatus]:
         """Return an action's kind and its result, waiting for that up to ``within_s``.
