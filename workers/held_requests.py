@@ -10,7 +10,7 @@ from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.record import Call
 from callkeeper.calls.schedule.plan import brought_no_result
 from callkeeper.calls.settlement import BY_PUSH
-from callkeeper.calls.steps import Check, Intend, LookBack, Read, Send, Step, Wait
+from callkeeper.calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
 from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.store.request_budget import Permit
 from workers.claimed_call import Claim
@@ -25,16 +25,16 @@ TURN_AGAIN_S = 3.0
 """How often a call asks whether it may make a check while checks bring no results, in seconds."""
 
 
-async def pass_gate(claim: Claim, next_step: Step) -> Step | None:
+async def pass_gate(claim: Claim, deed: Deed) -> Deed | None:
     """Return the step if it may be taken now, else what to do instead. Nothing is booked before the answer is yes.
 
     Returns:
         A wait; a free read that tests whether the service accepts requests again; or None if the step was postponed in
         the record: decide again, because something else may be due meanwhile.
     """
-    if not isinstance(next_step, _GATED):
-        return next_step
-    step: Gated = next_step
+    if not isinstance(deed, _GATED):
+        return deed
+    step: Gated = deed
     if _leads_to_enroll_or_reject(step, claim) and (held := await _confirm_standing(claim)) is not None:
         return await _instead_of(step, claim, held)
     now = claim.now
@@ -57,7 +57,7 @@ async def pass_gate(claim: Claim, next_step: Step) -> Step | None:
     return step
 
 
-async def _instead_of(step: Gated, claim: Claim, held: Held) -> Step | None:
+async def _instead_of(step: Gated, claim: Claim, held: Held) -> Deed | None:
     """Return what a call does instead of a step that is held up. As `pass_gate`."""
     until = claim.now + timedelta(seconds=held.wait_s)
     claim.permits = 0 if held.why is Why.RATE else claim.permits + held.permits

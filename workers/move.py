@@ -23,6 +23,7 @@ from callkeeper.calls.statement_folding import may_return
 from callkeeper.calls.steps import (
     Check,
     Decline,
+    Deed,
     Drop,
     Establish,
     Intend,
@@ -122,6 +123,9 @@ async def move(claim: Claim) -> None:
             step = decide(claim.call, claim.context(is_silent=is_silent), claim.tools.book, now)
             if deciding.is_recorded:
                 deciding.note(**_words_of(step))
+        if isinstance(step, WriteFacts):
+            write_facts(claim, step)
+            step = step.then
         if n and isinstance(step, _ASKS) and claim.now - claim.item.now > RELEASE_AFTER:
             step = Wait(now)
         allowed = await pass_gate(claim, step)
@@ -135,17 +139,18 @@ async def move(claim: Claim) -> None:
 
 def _words_of(step: Step) -> SpanAttributes:
     """Return what a span says of a decision."""
-    words = SpanAttributes(step=type(step).__name__)
-    match step:
+    deed = step.then if isinstance(step, WriteFacts) else step
+    words = SpanAttributes(step=type(deed).__name__)
+    match deed:
         case Send() | Withdraw() | Establish():
-            words["effect"] = step.kind
+            words["effect"] = deed.kind
         case Settle():
-            words["reason"] = step.reason
+            words["reason"] = deed.reason
         case Intend() | WriteDecision():
-            if isinstance(step, Intend):
-                words["effect"] = step.kind
-            if isinstance(step.verdict, Verdict):
-                words |= SpanAttributes(rule=step.verdict.rule, outcome=step.verdict.outcome)
+            if isinstance(deed, Intend):
+                words["effect"] = deed.kind
+            if isinstance(deed.verdict, Verdict):
+                words |= SpanAttributes(rule=deed.verdict.rule, outcome=deed.verdict.outcome)
     return words
 
 
@@ -160,7 +165,7 @@ async def _is_silent(claim: Claim) -> bool:
     return listed_at is None or listed_at < since
 
 
-async def _take(claim: Claim, step: Step) -> None:
+async def _take(claim: Claim, step: Deed) -> None:
     match step:
         case Read():
             await read(claim)
@@ -187,8 +192,6 @@ async def _take(claim: Claim, step: Step) -> None:
             establish(claim, step)
         case WriteDecision():
             write_decision(claim, step)
-        case WriteFacts():
-            write_facts(claim, step)
         case Settle():
             await settle(claim, step.reason)
         case Drop():

@@ -33,6 +33,7 @@ from callkeeper.calls.settlement import age_out, close, confirm, is_lost
 from callkeeper.calls.steps import (
     Check,
     Decline,
+    Deed,
     Establish,
     Intend,
     Read,
@@ -82,19 +83,15 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
         or _assign(call, book, facts, now)
         or _apply_rules(call, book, facts, now)
     )
-    return (
-        acted
-        or _write_changed_facts(call, facts, now)
-        or _check_as_asked(call, context, book)
+    if acted is not None:
+        return acted
+    step = (
+        _check_as_asked(call, context, book)
         or close(call, context, book, facts, now)
         or _check_or_read(call, context, book, facts, now)
     )
-
-
-def _write_changed_facts(call: Call, facts: Facts, now: datetime) -> Step | None:
-    """Write the facts if they have changed since they were last written."""
     if call.seen.reading is None or (signature := facts.signature) == call.written.facts:
-        return None
+        return step
     changed = Entry(
         at=now,
         what="facts",
@@ -102,10 +99,10 @@ def _write_changed_facts(call: Call, facts: Facts, now: datetime) -> Step | None
         earlier_calls=earlier_calls_of(call),
         policies=call.seen.reading.policies,
     )
-    return WriteFacts(changed, signature)
+    return WriteFacts(changed, signature, step)
 
 
-def _rest(call: Call, now: datetime) -> Step:
+def _rest(call: Call, now: datetime) -> Deed:
     """Handle a settled call, which is only claimed because of a note. A doubt merged into it needs a person."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state in IN_DOUBT:
@@ -113,7 +110,7 @@ def _rest(call: Call, now: datetime) -> Step:
     return recheck(call, now)
 
 
-def _clear_doubt(call: Call, now: datetime) -> Step | None:
+def _clear_doubt(call: Call, now: datetime) -> Deed | None:
     """Resolve an effect with an unknown outcome, or an assign that was ignored, before anything else is tried."""
     for kind in _MOST_HARMFUL_FIRST:
         effect = call.effect(kind)
@@ -128,7 +125,7 @@ def _clear_doubt(call: Call, now: datetime) -> Step | None:
     return Establish(EffectKind.ASSIGN, state) if state is not None else None
 
 
-def _give_up_doubt(call: Call, now: datetime) -> Step | None:
+def _give_up_doubt(call: Call, now: datetime) -> Deed | None:
     """Leave the doubts of a call that may not be read any more to a person, unless its institution comes back soon."""
     for kind in _MOST_HARMFUL_FIRST:
         effect = call.effect(kind)
@@ -138,7 +135,7 @@ def _give_up_doubt(call: Call, now: datetime) -> Step | None:
     return None
 
 
-def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Assign if the rules or a person ask for it and the law allows it."""
     effect = call.ledger.assign
     if effect.state not in _ASSIGN_OPEN and call.statements.assign_wish is None:
@@ -192,7 +189,7 @@ def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
     return bool(seen) and now - max(seen) <= FRESH
 
 
-def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Reject or enroll if a rule asks for it and the law allows it."""
     if call.seen.reading is None:
         return None
@@ -278,7 +275,7 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     return call.statements.identity.operator if call.statements.identity else None
 
 
-def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Step:
+def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
@@ -304,7 +301,7 @@ def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
     return assign.retry_at if is_ahead else None
 
 
-def _check_as_asked(call: Call, context: Context, book: RuleBook) -> Step | None:
+def _check_as_asked(call: Call, context: Context, book: RuleBook) -> Deed | None:
     """Make a check that a person asked for, or drop it if it must not be made now. It does not wait for other facts."""
     if call.statements.check_wish is None:
         return None

@@ -27,7 +27,7 @@ from callkeeper.calls.member_evidence import (
 )
 from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.record import ASKED, Call, Identity, Phase, Reading, Reason, Word
-from callkeeper.calls.steps import Read, Rest, Step, Wait
+from callkeeper.calls.steps import Deed, Read, Rest, Wait
 from callkeeper.service.enumerations import CallStatus
 
 DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
@@ -501,7 +501,7 @@ def _showed_policy(before: Call, reading: Reading) -> bool:
     return is_late and before.plan.recheck_from is not None and is_enrolled(before)
 
 
-def recheck(call: Call, now: datetime) -> Step:
+def recheck(call: Call, now: datetime) -> Deed:
     """Return the next step of a settled call whose enroll may have been taken back."""
     if call.plan.recheck_from is None or call.life.not_found_since is not None:
         return Rest()

@@ -28,7 +28,7 @@ from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
 from callkeeper.calls.schedule.reads import read_or_wait
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
-from callkeeper.calls.steps import Drop, LookBack, Read, RequestListing, Settle, Step, Wait, Withdraw
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from callkeeper.service.enumerations import CallStatus
 
 MAY_HAVE_ENDED = timedelta(seconds=30)
@@ -38,7 +38,7 @@ LOOK_BACK_WITHIN = timedelta(days=1)
 """How long after a hint its details are worth a look-back. After a long outage many calls wait for theirs."""
 
 
-def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Step:
+def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Deed:
     """Return the next step of a hint that was not listed in time. A failed read is repeated.
 
     Assumed (`ended-found`): details of a call can be read after its end.
@@ -74,7 +74,7 @@ BY_PUSH = Read("its queue is not listed")
 Assumed (`details-before-queue`): details are found by the id of a push before the queue has shown the call."""
 
 
-def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> Step:
+def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> Deed:
     """Return the next step of a hint.
 
     ``is_lost``: the service has not known the call for long, or it is too old to be watched.
@@ -137,7 +137,7 @@ def is_not_found(call: Call, now: datetime) -> bool:
     return call.life.not_found_since is not None and now - call.life.not_found_since > NOT_FOUND_FOR
 
 
-def age_out(call: Call, facts: Facts) -> Step:
+def age_out(call: Call, facts: Facts) -> Deed:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     return _withdraw_all(call, "call lost") or Settle(_reason(call, facts))
 
@@ -192,7 +192,7 @@ def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None
     return call.life.ended_at or (None if went_on else hinted_at) or now
 
 
-def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Close an ended call: withdraw intentions, read once more after the service has settled it, then settle."""
     if call.life.ended_at is None:
         return None
@@ -212,7 +212,7 @@ def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datet
     return Settle(_reason(call, facts))
 
 
-def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Wait for the provider's final analysis, or for what holds effects up, if the rules would then do something."""
     is_open, is_idle = facts.voice_pending or facts.provider_error, context.obstacles.standing in _PASSING
     best = replace(
@@ -243,7 +243,7 @@ def _begun(call: Call) -> set[Outcome]:
     return {outcome for outcome, kind in EFFECTS.items() if not may_begin(kind, call.effect(kind), call)}
 
 
-def _withdraw_all(call: Call, because: str) -> Step | None:
+def _withdraw_all(call: Call, because: str) -> Deed | None:
     intended = (kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED)
     return next((Withdraw(kind, because) for kind in intended), None)
 

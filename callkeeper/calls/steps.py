@@ -86,10 +86,14 @@ class Establish(msgspec.Struct, frozen=True):
 
 
 class WriteFacts(msgspec.Struct, frozen=True):
-    """Write the facts to the trail because they changed but the verdict did not. ``facts`` is their signature."""
+    """Write the facts to the trail because they changed but the verdict did not, then take the step ``then``.
+
+    ``facts`` is their signature.
+    """
 
     entry: Entry
     facts: str
+    then: "Deed"
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -112,7 +116,7 @@ class Rest(msgspec.Struct, frozen=True):
     """Release the call for good. Only a note makes it due again."""
 
 
-Step = (
+Deed = (
     RequestListing
     | Read
     | LookBack
@@ -123,10 +127,12 @@ Step = (
     | Send
     | Establish
     | WriteDecision
-    | WriteFacts
     | Wait
     | Drop
     | Settle
     | Rest
 )
 """What is done next."""
+
+Step = Deed | WriteFacts
+"""A deed, or changed facts and a deed."""

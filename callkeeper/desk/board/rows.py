@@ -24,7 +24,7 @@ from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.schedule.plan import automatic_checks
-from callkeeper.calls.steps import Check, Intend, Read, Send, Step, Wait, WriteDecision, WriteFacts
+from callkeeper.calls.steps import Check, Deed, Intend, Read, Send, Wait, WriteDecision, WriteFacts
 from callkeeper.calls.stop_rule import check_obstacle
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
@@ -126,17 +126,16 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
             return _awaited(call, facts, book, call.plan.next_read_at or now)
 
 
-def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Step:
+def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Deed:
     """Return the next step that is more than a line in the trail (for example if the workers use other rules)."""
-    for _ in range(4):
-        step = decide(call, Context(call.last_claim), book, now)
+    for _ in range(3):
+        decided = decide(call, Context(call.last_claim), book, now)
+        step = decided.then if isinstance(decided, WriteFacts) else decided
         match step:
             case WriteDecision(verdict) if isinstance(verdict, Verdict):
                 call = replace(call, written=replace(call.written, verdict=verdict.fingerprint, facts=facts.signature))
             case WriteDecision(verdict):
                 call = replace(call, written=replace(call.written, assignment=verdict.fingerprint))
-            case WriteFacts():
-                call = replace(call, written=replace(call.written, facts=step.facts))
             case _:
                 return step
     return step

@@ -27,7 +27,7 @@ from callkeeper.calls.record import (
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.statuses import RESEARCH, STATUSES
-from callkeeper.calls.steps import Step, WriteDecision, WriteFacts
+from callkeeper.calls.steps import Deed, WriteDecision, WriteFacts
 from tests.records import decide_record, facts_of_record, with_stored
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -85,14 +85,14 @@ def verified(by_desk: bool = True, person_id: str = "p-1", validation_type: str 
 
 def next_deed(
     before: Call, now: datetime = NOW, book: Any = BOOK, *, late: timedelta = timedelta(), busy: float = 0.0
-) -> Step:
+) -> Deed:
     """Return the next step that is more than a line in the trail."""
     for _ in range(6):
         step = decide_record(before, book, now, late=late, busy=busy)
         signature = facts_of_record(before, book.policies).signature
         if isinstance(step, WriteFacts):
-            before = replace(before, written=replace(before.written, facts=step.facts))
-        elif isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
+            return step.then
+        if isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
             before = replace(before, written=replace(before.written, verdict=step.verdict.fingerprint, facts=signature))
         elif isinstance(step, WriteDecision):
             before = replace(before, written=replace(before.written, assignment=step.verdict.fingerprint))

@@ -32,7 +32,7 @@ from callkeeper.calls.settlement import (
     settled_anew,
 )
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
-from callkeeper.calls.steps import Drop, LookBack, Read, RequestListing, Settle, Step, Wait, Withdraw
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from tests.records import facts_of_record, with_stored
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, word
 
@@ -44,7 +44,7 @@ def hinted(ago_s: float, looks: int, **changes: Any) -> Call:
     return with_stored(HINT, hinted_at=NOW - seconds(ago_s), confirm_looks=looks, **changes)
 
 
-def next_of(hint: Call, *, is_lost: bool = False, is_late: bool = False, is_silent: bool = False) -> Step:
+def next_of(hint: Call, *, is_lost: bool = False, is_late: bool = False, is_silent: bool = False) -> Deed:
     """Return the next step of a hint."""
     late = seconds(9 if is_late else 0)
     return confirm(hint, Context(hint.last_claim, late=late, is_silent=is_silent), NOW, is_lost=is_lost)
@@ -81,7 +81,7 @@ def test_hint_that_a_person_named_is_read_and_never_dropped() -> None:
     assert next_of(hinted(99, 4, standing=UNKNOWN, **said)) == Wait(NOW + seconds(1))
 
 
-def back(hint: Call, hinted_at: datetime = NOW, **context: Any) -> Step:
+def back(hint: Call, hinted_at: datetime = NOW, **context: Any) -> Deed:
     """Return what becomes of a hint that was not listed."""
     return look_back(hint, Context(hint.last_claim, **context), hinted_at, NOW)
 
@@ -168,7 +168,7 @@ def test_end_is_believed_to_the_services_record_only() -> None:
     assert believed_end(went_on, reading(has_ended=True), NOW) == NOW
 
 
-def closed(known: Call) -> Step | None:
+def closed(known: Call) -> Deed | None:
     """Return how a call is closed."""
     return close(known, Context(known.last_claim), BOOK, facts_of_record(known, BOOK.policies, NOW), NOW)
 

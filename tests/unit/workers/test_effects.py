@@ -13,7 +13,7 @@ from callkeeper.calls.record import SCHEMA, Asked, Call, Phase
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
-from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
+from callkeeper.calls.steps import Establish, Intend, Wait, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable
 from tests.records import with_stored
@@ -452,7 +452,7 @@ def test_decision_is_written_with_the_pause_and_changed_facts_with_nothing_else(
     held.pause = "all, by ann"
     write_decision(as_claim(held), WriteDecision(VERDICT, Entry(at=NOW, what="decided"), facts="facts"))
     assert (held.call.written.verdict, held.call.written.facts) == (VERDICT.fingerprint, "facts")
-    write_facts(as_claim(held), WriteFacts(Entry(at=NOW, what="facts"), "others"))
+    write_facts(as_claim(held), WriteFacts(Entry(at=NOW, what="facts"), "others", Wait(NOW)))
     assert (held.call.written.verdict, held.call.written.facts) == (VERDICT.fingerprint, "others")
     assignment = Assignment("p-1", "the only one")
     write_decision(as_claim(held), WriteDecision(assignment, Entry(at=NOW, what="decided")))

@@ -8,7 +8,7 @@ from callkeeper.calls.decide import WATCH
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.settlement import BY_PUSH
-from callkeeper.calls.steps import Check, Intend, LookBack, Read, Send, Step, Wait
+from callkeeper.calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
 from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.store.request_budget import Permit
 from tests.records import with_stored
@@ -75,7 +75,7 @@ async def test_only_automatic_checks_take_turns() -> None:
     assert [wanted.is_free for wanted in held.wanted] == [False, False, True]
 
 
-async def instead(step: Step, why: Why, wait_s: float = 9.0, permits: int = 0) -> tuple[Step | None, HeldClaim]:
+async def instead(step: Deed, why: Why, wait_s: float = 9.0, permits: int = 0) -> tuple[Deed | None, HeldClaim]:
     """Return what is done instead of a step that is held up."""
     held = HeldClaim(permits=1, held_up=[Held(why, wait_s, permits)])
     return await pass_gate(as_claim(held), step), held
@@ -150,7 +150,7 @@ class Standing:
 ENROLL = Intend(EffectKind.ENROLL, "p-1", "Other", None, CHOSEN)
 
 
-async def passed(step: Step, known: Standing, **changes: Any) -> tuple[Step | None, list[Any]]:
+async def passed(step: Deed, known: Standing, **changes: Any) -> tuple[Deed | None, list[Any]]:
     """Return what is done, and what the gate was asked for."""
     held = HeldClaim(call(**changes))
     held.institutions = known
@@ -178,7 +178,7 @@ async def test_enroll_waits_until_the_standing_is_known_and_unchanged() -> None:
     ],
 )
 async def test_standing_is_asked_for_by_enrolls_and_rejects_only(
-    step: Step, changes: dict[str, Any], times: int
+    step: Deed, changes: dict[str, Any], times: int
 ) -> None:
     """And by the read directly before; not if the law forbids the effect already."""
     standing = Standing()

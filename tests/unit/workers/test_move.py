@@ -11,7 +11,7 @@ from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.settlement import HINT_LIVES
-from callkeeper.calls.steps import Establish, Intend, Settle, Step, Wait, WriteDecision, WriteFacts
+from callkeeper.calls.steps import Establish, Intend, Send, Settle, Step, Wait, WriteDecision, WriteFacts
 from callkeeper.calls.trail import Entry
 from callkeeper.service.tracing import SpanAttributes
 from tests.records import with_stored
@@ -129,7 +129,7 @@ DECISION = WriteDecision(VERDICT, Entry(at=NOW, what="decided"))
 INTENTION = Intend(EffectKind.ENROLL, "p-1", "Other", None, VERDICT, DECISION)
 WORDS: list[tuple[Step, SpanAttributes]] = [
     (Wait(NOW), {"step": "Wait"}),
-    (WriteFacts(Entry(at=NOW, what="facts"), ""), {"step": "WriteFacts"}),
+    (WriteFacts(Entry(at=NOW, what="facts"), "", Send(EffectKind.ENROLL)), {"step": "Send", "effect": "enroll"}),
     (Establish(EffectKind.REJECT, EffectState.ABSENT), {"step": "Establish", "effect": "reject"}),
     (Settle(Reason.RED), {"step": "Settle", "reason": Reason.RED}),
     (DECISION, {"step": "WriteDecision", "rule": "passcode", "outcome": Outcome.ENROLL}),
