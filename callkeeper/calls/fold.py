@@ -442,7 +442,8 @@ def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:
     said = call.statements
     if said.identity is not None and said.identity.by_desk:
         return replace(said, shown_identity=_identity(call, said.shown_identity, reading, now))
-    return replace(said, identity=_identity(call, said.identity, reading, now))
+    identity = _identity(call, said.identity, reading, now)
+    return said if identity is said.identity else replace(said, identity=identity)
 
 
 def _identity(call: Call, known: Identity | None, reading: Reading, now: datetime) -> Identity | None:
