@@ -3,17 +3,15 @@
 The database's owner can write such lines with right hashes, but neither into Redis's audit log nor into the log of heads.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from sqlalchemy import Connection
 
 from callkeeper.archive.audited import ChangingCommands
-from callkeeper.archive.contents import StoredLine
-from callkeeper.archive.lines import AUDIT, CALL
 from callkeeper.archive.statements import DONE, Retired, Statement, Statements, erased_of, holds_of
 from callkeeper.archive.writing import Head
 
@@ -52,17 +50,6 @@ class AboutTheArchive:
     audited: ChangingCommands
     head_times: HeadTimes
     keep_ms: Callable[[str], int | None] | None
-    _emptied: list[tuple[int, int, Retired]] = field(default_factory=list)
-    _earlier: list[Retired] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Sort the retirements by the lines that they emptied. Release 0.2.0 did not name these lines."""
-        for each in self.statements.retirements:
-            if each.content.emptied is None:
-                self._earlier.append(each)
-            else:
-                self._emptied += [(first, last, each) for first, last in each.content.emptied]
-        self._emptied.sort(key=lambda each: each[0])
 
     def faults(self) -> Found:
         """Yield what is wrong with the lines, and with the tables that follow from them."""
@@ -77,25 +64,6 @@ class AboutTheArchive:
         yield from self._base()
         yield from self._erasures()
         yield from self._holds()
-
-    def emptied(self, line: StoredLine) -> str | None:
-        """Return what is wrong with a line's body being there or not, if no retirement explains it."""
-        by = self._emptied_by(line)
-        if line.body is not None:
-            is_named = any(each.content.emptied is not None for each in by)
-            return "changed: retention emptied it, and its body is there again" if is_named else None
-        if line.kind not in {CALL, AUDIT} or not by:
-            return "its body is missing, and retention did not record its removal"
-        if all(each.then.holds_call(line.voice_id) for each in by):
-            return "its body is missing, although it was under a legal hold"
-        return None
-
-    def _emptied_by(self, line: StoredLine) -> list[Retired]:
-        """Return the retirements that can have emptied a line."""
-        place = bisect_right(self._emptied, line.n, key=lambda each: each[0])
-        _, last, named = self._emptied[place - 1] if place else (0, 0, None)
-        by = [named] if named is not None and line.n <= last else self._earlier
-        return [each for each in by if each.n > line.n <= each.content.until_n and line.at_ms < each.content.before_ms]
 
     def _statement(self, each: Statement) -> Found:
         if each.content is None:
@@ -118,11 +86,8 @@ class AboutTheArchive:
             yield retired.n, "retention removed lines that are younger than CALLKEEPER_ARCHIVE_KEEP"
 
     def _base(self) -> Found:
-        if self.statements.base is None:
-            if self.base.n:
-                yield self.base.n + 1, "earlier lines are missing, and retention did not record their removal"
-        elif self.statements.base != self.base:
-            yield self.base.n + 1, "the chain begins at another line than retention recorded last"
+        if (what := self.statements.base_fault(*self.base)) is not None:
+            yield self.base.n + 1, what
 
     def _erasures(self) -> Found:
         stored, standing = erased_of(self.connection, self.key), self.statements.standing

@@ -63,6 +63,43 @@ class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(msgspec.json.encode(self))
 
 
+class StoredLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table of lines."""
+
+    institution_key: str
+    n: int
+    kind: str
+    at_ms: int
+    voice_id: str | None
+    version: int | None
+    body: str | None
+    body_hash: str
+    commitments: str
+    previous: str
+    hash: str
+    alternate_id: str | None
+    began_ms: int | None
+    settled_ms: int | None
+
+    @property
+    def right_hash(self) -> str:
+        """Return the hash that the line must have; empty if it holds a text that is none."""
+        try:
+            return ChainLine(**{name: getattr(self, name) for name in ChainLine.__struct_fields__}).hash
+        except UnicodeError:
+            return ""
+
+    def place_fault(self, n: int, digest: str) -> tuple[int, str] | None:
+        """Return which line is wrong, and why, if this one does not follow the line with a number and a hash."""
+        if self.n <= n:
+            return self.n, "is there twice"
+        if self.n != n + 1:
+            return n + 1, f"missing, up to line {self.n - 1}" if self.n > n + 2 else "missing"
+        if self.previous != digest:
+            return self.n, "does not follow the line before it: inserted, removed or reordered here"
+        return None
+
+
 def sha256(data: bytes) -> str:
     """Return SHA-256 in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -9,13 +9,13 @@ import hmac
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
-from callkeeper.archive.lines import ERASED, HELD, RELEASED, RETIRED, sha256
-from callkeeper.archive.tables import erased, holds, in_parts, lines
+from callkeeper.archive.lines import ERASED, HELD, RELEASED, RETIRED, StoredLine, sha256
+from callkeeper.archive.tables import columns_of, erased, holds, in_parts, lines, record_of
 from callkeeper.service.secret import Secret
 
 DONE: Final = {ERASED: "erase", HELD: "hold", RELEASED: "release", RETIRED: "retire"}
@@ -83,7 +83,7 @@ _TYPES: Final = {ERASED: Erasure, HELD: Hold, RELEASED: Hold, RETIRED: Retiremen
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A line about the archive. ``content`` is None if it cannot be read."""
+    """A line about the archive. ``content`` is None if it cannot be read, or if somebody has changed it."""
 
     n: int
     kind: str
@@ -127,8 +127,8 @@ class Statements:
         self._key = institution_key
         self._base_n = base_n
         ours = (lines.c.institution_key == institution_key) & lines.c.kind.in_(DONE)
-        asked = select(lines.c.n, lines.c.kind, lines.c.at_ms, lines.c.body, lines.c.body_hash).where(ours)
-        self.all = [_parsed(*row) for row in connection.execute(asked.order_by(lines.c.n)) if type(row.n) is int]
+        asked = select(*columns_of(lines, StoredLine)).where(ours)
+        self.all = [_parsed(row) for row in connection.execute(asked.order_by(lines.c.n)) if type(row.n) is int]
         self.retirements: list[Retired] = []
         self.rewritten: dict[int, tuple[str, str]] = {}
         """The hash and signature of each body from which notes were taken out, by line."""
@@ -139,6 +139,12 @@ class Statements:
         """Return where the last retirement made the chain begin."""
         last = self._last_retirement()
         return None if last is None else (last.base_n, last.base_hash)
+
+    def base_fault(self, n: int, digest: str) -> str | None:
+        """Return what is wrong with a chain that begins after the line with a number and a hash."""
+        if self.base is None:
+            return "earlier lines are missing, and retention did not record their removal" if n else None
+        return None if self.base == (n, digest) else "the chain begins at another line than retention recorded last"
 
     def up_to(self, n: int) -> InForce:
         """Return what lines up to a number say, and those that were deleted."""
@@ -224,11 +230,12 @@ def body_signature(institution_key: str, n: int, before: str, after: str, key: S
     return hmac.new(key.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-def _parsed(n: int, kind: str, at_ms: int, body: str, body_hash: str) -> Statement:
+def _parsed(row: Row[Any]) -> Statement:
     content = None
     try:
-        if sha256(body.encode()) == body_hash:
-            content = msgspec.json.decode(body, type=_TYPES[kind])
+        line = record_of(row, StoredLine)
+        if line.body is not None and sha256(line.body.encode()) == line.body_hash and line.right_hash == line.hash:
+            content = msgspec.json.decode(line.body, type=_TYPES[line.kind])
     except (msgspec.MsgspecError, ValueError, AttributeError, RecursionError):  # the owner can write anything
         content = None
-    return Statement(n, kind, at_ms if type(at_ms) is int else 0, content)
+    return Statement(row.n, row.kind, row.at_ms if type(row.at_ms) is int else 0, content)

@@ -5,11 +5,27 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import BigInteger, Column, ColumnElement, FromClause, Index, MetaData, String, Table, Text, and_, exists
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    FromClause,
+    Index,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Text,
+    and_,
+    exists,
+)
 
 T = TypeVar("T")
+Stored = TypeVar("Stored", bound=msgspec.Struct)
+"""The fields of a table that are read, named as its columns."""
 
 metadata = MetaData()
 
@@ -59,6 +75,20 @@ def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield values in their order, as many at once as one statement names."""
     for start in range(0, len(values), _MOST_PARAMETERS):
         yield values[start : start + _MOST_PARAMETERS]
+
+
+def columns_of(table: Table, kind: type[msgspec.Struct]) -> list[Column[Any]]:
+    """Return the columns of a table that a record is read from."""
+    return [table.c[name] for name in kind.__struct_fields__]
+
+
+def record_of(row: Row[Any], kind: type[Stored]) -> Stored:
+    """Return a row as a record.
+
+    Raises:
+        msgspec.ValidationError: It holds values of other types than its table, which SQLite allows.
+    """
+    return msgspec.convert(dict(zip(kind.__struct_fields__, row, strict=True)), kind)
 
 
 def is_whole() -> ColumnElement[bool]:

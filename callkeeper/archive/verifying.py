@@ -7,46 +7,34 @@ with the audit log.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import time_ns
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Column, Connection, Row, Table, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from callkeeper.archive.about_the_archive import CLOCKS_MS, AboutTheArchive, HeadTimes
 from callkeeper.archive.audited import ChangingCommands
 from callkeeper.archive.contents import (
+    UNKNOWN_VALUES,
     UNREADABLE,
-    PersonRow,
+    ChainFault,
+    LineTest,
     Rows,
-    StoredLine,
-    TermRow,
-    contents_faults,
     missing_values,
+    rows_of,
 )
 from callkeeper.archive.database import Database
-from callkeeper.archive.lines import sha256
-from callkeeper.archive.statements import Statements, body_signature
-from callkeeper.archive.tables import chains, erased, holds, lines, people, terms
+from callkeeper.archive.lines import StoredLine
+from callkeeper.archive.statements import Statements
+from callkeeper.archive.tables import chains, columns_of, erased, holds, lines, people, record_of, terms
 from callkeeper.archive.writing import Head
 from callkeeper.service.secret import Secret
 
 CHUNK: Final = 500
 MOST_FAULTS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ChainFault:
-    """What is wrong with one line."""
-
-    institution_key: str
-    n: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.institution_key} line {self.n}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +110,13 @@ def verify(
     with database.reading(within_s=24 * 3600.0) as connection, _any_text(database, connection):
         audited = ChangingCommands.of(connection)
         rows: dict[str, Row[Any]] = {}
-        for row in connection.execute(select(*_columns(chains, _ChainRow)).order_by(*chains.c)).all():
+        for row in connection.execute(select(*columns_of(chains, _ChainRow)).order_by(*chains.c)).all():
             key = str(row.institution_key)
             if key in rows:
                 found.fault(key, 0, "is twice in the list of chains")
             elif institution_key in {None, key}:
                 try:
-                    _Chain(connection, _parsed(row, _ChainRow), found, known, audited, progress).verify()
+                    _Chain(connection, record_of(row, _ChainRow), found, known, audited, progress).verify()
                 except UNREADABLE as error:
                     found.fault(key, 0, f"the chain cannot be read further: {type(error).__name__}")
             rows.setdefault(key, row)
@@ -171,18 +159,6 @@ class _ChainRow(msgspec.Struct, frozen=True):
     head_hash: str
 
 
-_Stored = TypeVar("_Stored", _ChainRow, StoredLine)
-
-
-def _columns(table: Table, kind: type[_Stored]) -> list[Column[Any]]:
-    return [table.c[name] for name in kind.__struct_fields__]
-
-
-def _parsed(row: Row[Any], kind: type[_Stored]) -> _Stored:
-    """Return a row, unless it holds values of other types than its table."""
-    return msgspec.convert(dict(zip(kind.__struct_fields__, row, strict=True)), kind)
-
-
 @dataclass(slots=True)
 class _Chain:
     connection: Connection
@@ -210,20 +186,22 @@ class _Chain:
         times = HeadTimes((n, ms) for (key, n), ms in self.known.logged_at.items() if key == self.key)
         statements = Statements(self.connection, self.key, base.n)
         about = AboutTheArchive(self.connection, self.key, base, statements, self.audited, times, self.known.keep_ms)
+        test = LineTest(statements, self.known.keys)
         first_ms, count = 0, 0
         if self.logged.get(base.n, base.hash) != base.hash:
             self._fault(base.n, "its hash differs from the logged one")
         for chunk in self._chunks():
-            people_of, terms_of = self._rows_of(chunk, PersonRow, people), self._rows_of(chunk, TermRow, terms)
+            rows = rows_of(self.connection, self.key, [row.n for row in chunk if isinstance(row.n, int)])
             for row in chunk:
                 line = self._read(row)
                 if line is not None:
                     self._follows(line, times)
-                    self._contents(line, Rows(people_of[line.n], terms_of[line.n]), about, statements)
+                    self._contents(line, rows[line.n], test)
                     first_ms, count = first_ms or line.at_ms, count + 1
             self.found.lines += len(chunk)
             self.progress(len(chunk))
         self._end(base, first_ms)
+        self.found.unchecked += test.unchecked
         for n, what in about.faults():
             self._fault(n, what)
         unproved = max(0, self.n - self.last_logged) if self.logged else count
@@ -232,10 +210,10 @@ class _Chain:
     def _read(self, row: Row[Any]) -> StoredLine | None:
         """Return a row as a line; None if it cannot be one, or if it has the place of another one."""
         try:
-            line = _parsed(row, StoredLine)
+            line = record_of(row, StoredLine)
         except UNREADABLE:
             n = row.n if isinstance(row.n, int) else self.n + 1
-            self._fault(n, "changed: it holds values that no worker writes")
+            self._fault(n, UNKNOWN_VALUES)
             if isinstance(row.n, int) and isinstance(row.hash, str):
                 self.n, self.previous = max(self.n, row.n), row.hash
             return None
@@ -248,13 +226,9 @@ class _Chain:
         return None
 
     def _follows(self, line: StoredLine, times: HeadTimes) -> None:
-        """Test a line's place in the chain: its hash, the one before, the logged one, and its time."""
-        if line.n != self.n + 1:
-            self._fault(self.n + 1, f"missing, up to line {line.n - 1}" if line.n > self.n + 2 else "missing")
-        elif line.previous != self.previous:
-            self._fault(line.n, "does not follow the line before it: inserted, removed or reordered here")
-        if line.right_hash != line.hash:
-            self._fault(line.n, "changed: its hash does not match")
+        """Test a line's place in the chain: the line before it, the logged hash, and its time."""
+        if (fault := line.place_fault(self.n, self.previous)) is not None:
+            self._fault(*fault)
         if self.logged.get(line.n, line.hash) != line.hash:
             self._fault(line.n, "its hash differs from the logged one")
         if line.n > self.last_logged and not self.first_unlogged_ms:
@@ -268,38 +242,17 @@ class _Chain:
             self.latest_ms = max(self.latest_ms, line.at_ms)
         self.n, self.previous = line.n, line.hash
 
-    def _contents(self, line: StoredLine, rows: Rows, about: AboutTheArchive, statements: Statements) -> None:
-        """Test what a line holds, and whether what is missing was erased or retired."""
+    def _contents(self, line: StoredLine, rows: Rows, test: LineTest) -> None:
+        """Test a line by itself, and whether what is missing was erased or retired."""
         self.belonging["people"] += len(rows.people)
         self.belonging["terms"] += len(rows.terms)
-        if (what := about.emptied(line)) is not None:
+        self.found.emptied += line.body is None
+        for what in test.faults(line, rows):
             self._fault(line.n, what)
-        if line.body is None:
-            self.found.emptied += 1
-        try:
-            if line.body is not None and (what := self._body(line, line.body, statements)) is not None:
-                self._fault(line.n, what)
-            for what in contents_faults(line, rows, statements.standing.erased.get(line.voice_id or "", set())):
+        with suppress(*UNREADABLE):  # the test has named it
+            for what in test.returned(line, rows):
                 self._fault(line.n, what)
             self.found.erased += missing_values(line, rows)
-        except UNREADABLE:
-            self._fault(line.n, "changed: it cannot be read")
-
-    def _body(self, line: StoredLine, body: str, statements: Statements) -> str | None:
-        """Return what is wrong with a body's hash. An erasure may have taken notes out, and signed the new hash."""
-        digest = sha256(body.encode())
-        expected, signature = statements.rewritten.get(line.n, (line.body_hash, ""))
-        if digest != expected:
-            return "changed: its body does not match the hash"
-        if digest == line.body_hash:
-            return None
-        if not self.known.keys:
-            self.found.unchecked += 1
-        elif signature not in {
-            body_signature(self.key, line.n, line.body_hash, digest, key) for key in self.known.keys
-        }:
-            return "changed: an erasure gave it another body, but the key did not sign that"
-        return None
 
     def _end(self, base: Head, first_ms: int) -> None:
         head = Head(self.row.head_n, self.row.head_hash)
@@ -322,20 +275,8 @@ class _Chain:
                 self._fault(0, f"{alone} rows of {table.name} belong to no line")
 
     def _chunks(self) -> Iterator[Sequence[Row[Any]]]:
-        asked = select(*_columns(lines, StoredLine)).where(lines.c.institution_key == self.key).order_by(lines.c.n)
+        asked = select(*columns_of(lines, StoredLine)).where(lines.c.institution_key == self.key).order_by(lines.c.n)
         return self.connection.execute(asked, execution_options={"yield_per": CHUNK}).partitions()
-
-    def _rows_of(self, chunk: Sequence[Row[Any]], kind: Any, table: Any) -> dict[int, list[Any]]:
-        """Return another table's rows by the number of the line that they belong to."""
-        found: dict[int, list[Any]] = defaultdict(list)
-        numbers = [row.n for row in chunk if isinstance(row.n, int)]
-        columns: list[Column[Any]] = [table.c[name] for name in kind._fields]
-        asked = select(table.c.n, *columns).where(
-            table.c.institution_key == self.key, table.c.n.between(min(numbers, default=0), max(numbers, default=0))
-        )
-        for n, *row in self.connection.execute(asked):
-            found[n].append(kind(*row))
-        return found
 
     def _fault(self, n: int, what: str) -> None:
         self.found.fault(self.key, n, what)
