@@ -58,12 +58,13 @@ class Archivists:
         """Write calls."""
         Writer(self.database, now_ms=lambda: self.at_ms).write(key, contents)
 
-    def command(self, key: str, what: str, do: Callable[[Keeper], object]) -> None:
-        """Carry out a command, and record it in the audit log."""
+    def command(self, key: str, what: str, do: Callable[[Keeper], object]) -> Keeper:
+        """Carry out a command, and record it in the audit log. Return what did it."""
         keeper = Keeper(self.database, "legal", KEY, now_ms=self.at_ms)
         do(keeper)
         for n in keeper.written:
             self.audit(event="archive_changed", detail=what, institution=key, asked=f"line={n}")
+        return keeper
 
     def audit(self, **entry: str) -> None:
         """Write an entry of the audit log."""
@@ -216,6 +217,33 @@ def change_body(connection: Connection, n: int = 3, key: str = OURS) -> None:
     here = (lines.c.institution_key == key) & (lines.c.n == n)
     body = connection.execute(select(lines.c.body).where(here)).scalar_one()
     connection.execute(update(lines).where(here).values(body=_rule(body)))
+
+
+def forge_body(
+    connection: Connection,
+    n: int,
+    change: Callable[[dict[str, Any]], object],
+    person: str = "",
+    *,
+    hashed: bool = False,
+) -> str:
+    """Change what a call is, or what a line about the archive says; return the body before.
+
+    ``person``: add the search term of a member. ``hashed``: with the hash of the new body.
+    """
+    here = (lines.c.institution_key == OURS) & (lines.c.n == n)
+    before, began_ms = connection.execute(select(lines.c.body, lines.c.began_ms).where(here)).one()
+    whole = msgspec.json.decode(before)
+    change(whole.get("call", whole))
+    if person:
+        whole["terms"] = sorted({*map(tuple, whole["terms"]), ("person", person)})
+        row = {"institution_key": OURS, "n": n, "kind": "person", "value": person, "began_ms": began_ms}
+        connection.execute(insert(terms).values(row))
+    body = msgspec.json.encode(whole, order="sorted").decode()
+    connection.execute(
+        update(lines).where(here).values({"body": body} | ({"body_hash": sha256(body.encode())} if hashed else {}))
+    )
+    return str(before)
 
 
 def _set(table: Table, n: int, key: str = OURS, where: Any = None, **values: Any) -> Change:

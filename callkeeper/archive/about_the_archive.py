@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from callkeeper.archive.audited import ChangingCommands
-from callkeeper.archive.statements import DONE, Retired, Statement, Statements, erased_of, holds_of
+from callkeeper.archive.statements import DONE, UNKNOWN, Retired, Statement, Statements, erased_of, holds_of
 from callkeeper.archive.writing import Head
 
 Found = Iterator[tuple[int, str]]
@@ -67,7 +67,7 @@ class AboutTheArchive:
 
     def _statement(self, each: Statement) -> Found:
         if each.content is None:
-            yield each.n, "changed: what it says about the archive cannot be read"
+            yield each.n, UNKNOWN
         if self.audited.lacks(each.kind, self.key, each.n, each.at_ms):
             yield each.n, f"the audit log has no command `archive {DONE[each.kind]}` of that time for it"
 

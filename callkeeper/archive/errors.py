@@ -9,5 +9,9 @@ class LineUnreadable(ArchiveAway):
     """A line is not what a worker writes: somebody has changed it. ``callkeeper archive verify`` names it."""
 
 
+class HoldsUnknown(Exception):
+    """Somebody has changed a line about the archive, so nobody knows what is under a legal hold. Nothing was removed."""
+
+
 class ValueRefused(Exception):
     """The database refuses one value, and would refuse it again."""

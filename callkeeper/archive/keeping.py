@@ -1,6 +1,7 @@
 """Removes data from the archive: a person's values, and calls older than the retention. A legal hold prevents both.
 
-Every removal, hold and release is recorded as a line of the chain.
+Every removal, hold and release is recorded as a line of the chain. It vouches for what was removed, so that only lines are
+removed or changed that the verification finds right: a line that somebody has changed stays, and is named.
 """
 
 import time
@@ -11,17 +12,21 @@ from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
+from callkeeper.archive.contents import UNKNOWN_VALUES, UNREADABLE, ChainFault, LineTest, rows_of
 from callkeeper.archive.database import Database
+from callkeeper.archive.errors import HoldsUnknown
 from callkeeper.archive.lines import (
     AUDIT,
     CALL,
     ERASED,
     FOUND_BY,
+    GENESIS,
     HELD,
     RELEASED,
     RETIRED,
+    StoredLine,
     end_of,
     number_term,
     paths_of,
@@ -31,6 +36,7 @@ from callkeeper.archive.lines import (
 )
 from callkeeper.archive.statements import (
     EVERYBODY,
+    UNKNOWN,
     Statements,
     body_signature,
     erased_of,
@@ -38,7 +44,19 @@ from callkeeper.archive.statements import (
     mentions_of,
     ranges_of,
 )
-from callkeeper.archive.tables import chains, erased, holds, in_parts, is_same_line, is_whole, lines, people, terms
+from callkeeper.archive.tables import (
+    chains,
+    columns_of,
+    erased,
+    holds,
+    in_parts,
+    is_same_line,
+    is_whole,
+    lines,
+    people,
+    record_of,
+    terms,
+)
 from callkeeper.archive.writing import ChainEnd, Head, insert_once
 from callkeeper.calls.phone_number import COMPARED, digits_of, same_number
 from callkeeper.calls.store.erasing import Holds
@@ -52,27 +70,33 @@ AT_ONCE: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """Which calls were erased, how many values, which calls are under a hold, and which were erased whole."""
+    """Which calls were erased, how many values, which calls are under a hold, and which were erased whole.
+
+    ``wrong``: the calls that were left as they are, because somebody has changed a line of theirs.
+    """
 
     calls: frozenset[str]
     values: int
     held: frozenset[str]
     whole: frozenset[str]
+    wrong: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Keeper:
     """Erases, holds, releases and retires. It needs a role that may delete.
 
-    ``key`` signs bodies from which an erasure takes notes out. ``now_ms`` replaces the clock. ``written`` are the lines of
-    chains that this wrote.
+    ``key`` signs bodies from which an erasure takes notes out, ``former_keys`` signed such bodies before. ``now_ms``
+    replaces the clock. ``written`` are the lines of chains that this wrote, ``faults`` those that it left as wrong.
     """
 
     database: Database
     operator: str
     key: Secret | None = None
     now_ms: int | None = None
+    former_keys: Sequence[Secret] = ()
     written: list[int] = field(default_factory=list)
+    faults: list[ChainFault] = field(default_factory=list)
 
     def erase(
         self,
@@ -88,12 +112,20 @@ class Keeper:
 
         ``phone`` is complete, and stands instead of a member; numbers without a country code belong to ``country``. The
         reason is written into the chain: it must not name a person. ``besides``: calls that an erasure has just erased.
+
+        Raises:
+            HoldsUnknown: Nobody knows what is under a legal hold; ``faults`` name the lines.
         """
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
+            statements = Statements(connection, institution_key, _base(connection, institution_key).n)
+            if self._is_unknown(statements):
+                raise HoldsUnknown
             every = _calls_of(connection, institution_key, person_id, phone, country)
             found = {voice_id: whose for voice_id, whose in every.items() if voice_id not in besides}
-            held = _held(connection, institution_key, sorted(found))
+            held = _under(connection, institution_key, sorted(found), statements.every_hold())
+            wrong = self._wrong(connection, statements, sorted(found.keys() - held))
+            found = {voice_id: whose for voice_id, whose in found.items() if voice_id not in wrong}
             numbers: list[int] = []
             rewritten: dict[str, tuple[str, str]] = {}
             values = 0
@@ -119,7 +151,7 @@ class Keeper:
                 body = {"lines": sorted(numbers), "calls": calls, "reason": reason}
                 self._append(chain, ERASED, {**body, **self._rewritten(institution_key, rewritten)})
             whole = {voice_id for voice_id, whose in found.items() if whose == EVERYBODY and voice_id not in held}
-            return ErasureResult(frozenset(found) - held, values, frozenset(held), frozenset(whole))
+            return ErasureResult(frozenset(found) - held, values, frozenset(held), frozenset(whole), frozenset(wrong))
 
     def spellings_left(self, institution_key: str, person_id: str) -> set[str]:
         """Return the ids that differ from a member's only in capitals, and that were not erased in calls that name them.
@@ -139,8 +171,11 @@ class Keeper:
         """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
-            known = connection.execute(select(holds.c.value).filter_by(institution_key=institution_key, kind=kind))
-            same = next((each for each in known.scalars() if is_same_id(each, value)), None)
+            known = holds_of(connection, institution_key)
+            if release:  # the owner can have taken it out of the table
+                base_n = _base(connection, institution_key).n
+                known |= Statements(connection, institution_key, base_n).standing.holds
+            same = next((each for of, each in known if of == kind and is_same_id(each, value)), None)
             if (same is not None) is not release:
                 return False
             row = {"institution_key": institution_key, "kind": kind, "value": value if same is None else same}
@@ -150,9 +185,10 @@ class Keeper:
             return True
 
     def holds(self, institution_key: str) -> Holds:
-        """Return what is under a legal hold at an institution."""
+        """Return what is under a legal hold at an institution, by the table or by the chain."""
         with self.database.reading() as connection:
-            return Holds.of(holds_of(connection, institution_key))
+            base_n = _base(connection, institution_key).n
+            return Statements(connection, institution_key, base_n).every_hold()
 
     def covered(self, institution_key: str, kind: str, value: str) -> int:
         """Return how many archived calls a hold covers. It also covers those that are archived later."""
@@ -189,11 +225,9 @@ class Keeper:
         rows = list(takewhile(lambda row: row.at_ms < before_ms, some))
         if not rows:
             return 0, 0
-        held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
-        began = Head(
-            *connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one()
-        )
+        began = _base(connection, key)
         statements = Statements(connection, key, began.n)
+        held = _under(connection, key, [row.voice_id for row in rows if row.voice_id], statements.every_hold())
         kept = {each.n for each in statements.all if each.content is None}  # one that was changed stays, to be found
         base = began
         for row in rows:
@@ -219,6 +253,28 @@ class Keeper:
             )
             _forget_erasures(connection, key, base.n)
         return len(gone), rows[-1].n if len(rows) == AT_ONCE else 0
+
+    def _is_unknown(self, statements: Statements) -> bool:
+        """Note the lines about the archive that somebody has changed. If there is one, nobody knows what is held."""
+        unknown = statements.unknown()
+        self.faults += [ChainFault(statements.institution_key, n, UNKNOWN) for n in unknown]
+        return bool(unknown)
+
+    def _test(self, statements: Statements) -> LineTest:
+        return LineTest(statements, [key for key in (self.key, *self.former_keys) if key is not None])
+
+    def _wrong(self, connection: Connection, statements: Statements, voice_ids: Sequence[str]) -> set[str]:
+        """Return the calls of which somebody has changed a line: an erasure would sign it. The other lines are locked."""
+        test, wrong = self._test(statements), set[str]()
+        asked = select(*columns_of(lines, StoredLine)).where(lines.c.institution_key == statements.institution_key)
+        for voice_id in voice_ids:
+            here = asked.where(lines.c.voice_id == voice_id).order_by(lines.c.n).with_for_update()
+            rows = connection.execute(here).all()
+            faults = filter(None, (_fault(connection, row, test) for row in rows))
+            if (fault := next(faults, None)) is not None:
+                self.faults.append(fault)
+                wrong.add(voice_id)
+        return wrong
 
     def _append(self, chain: ChainEnd, kind: str, what: dict[str, Any]) -> None:
         body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()
@@ -357,9 +413,20 @@ def _delete_notes(connection: Connection, key: str, notes: list[tuple[int, str]]
     return connection.execute(delete(people).where(here), rows).rowcount if rows else 0
 
 
-def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:
-    """Return which of some calls are under a hold."""
-    return _under(connection, key, voice_ids, Holds.of(holds_of(connection, key)))
+def _base(connection: Connection, key: str) -> Head:
+    """Return where a chain begins; a chain that is not there yet, at its first line."""
+    row = connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).first()
+    return Head(0, GENESIS) if row is None else Head(*row)
+
+
+def _fault(connection: Connection, row: Row[Any], test: LineTest) -> ChainFault | None:
+    """Return what is wrong with a line, by itself."""
+    try:
+        line = record_of(row, StoredLine)
+    except UNREADABLE:
+        return ChainFault(row.institution_key, row.n, UNKNOWN_VALUES)
+    what = next(test.faults(line, rows_of(connection, line.institution_key, [line.n])[line.n]), None)
+    return None if what is None else ChainFault(line.institution_key, line.n, what)
 
 
 def _under(connection: Connection, key: str, voice_ids: Sequence[str], of: Holds) -> set[str]:

@@ -16,10 +16,13 @@ from sqlalchemy import Connection, Row, select
 
 from callkeeper.archive.lines import ERASED, HELD, RELEASED, RETIRED, StoredLine, sha256
 from callkeeper.archive.tables import columns_of, erased, holds, in_parts, lines, record_of
+from callkeeper.calls.store.erasing import Holds
 from callkeeper.service.secret import Secret
 
 DONE: Final = {ERASED: "erase", HELD: "hold", RELEASED: "release", RETIRED: "retire"}
 """Kinds of lines about the archive, and what the audit log calls them."""
+
+UNKNOWN: Final = "changed: what it says about the archive cannot be read"
 
 EVERYBODY: Final = ""
 """In place of a person's id: all personal values of a call."""
@@ -124,7 +127,7 @@ class Statements:
     def __init__(self, connection: Connection, institution_key: str, base_n: int) -> None:
         """Read them. ``base_n`` is where the chain begins."""
         self._connection = connection
-        self._key = institution_key
+        self.institution_key = institution_key
         self._base_n = base_n
         ours = (lines.c.institution_key == institution_key) & lines.c.kind.in_(DONE)
         asked = select(*columns_of(lines, StoredLine)).where(ours)
@@ -145,6 +148,14 @@ class Statements:
         if self.base is None:
             return "earlier lines are missing, and retention did not record their removal" if n else None
         return None if self.base == (n, digest) else "the chain begins at another line than retention recorded last"
+
+    def unknown(self) -> list[int]:
+        """Return the numbers of lines that somebody has changed, so that what they said about the archive is unknown."""
+        return [each.n for each in self.all if each.content is None]
+
+    def every_hold(self) -> Holds:
+        """Return what is under a legal hold by the chain or by the table. The owner can empty the table for a moment."""
+        return Holds.of(self.standing.holds | holds_of(self._connection, self.institution_key))
 
     def up_to(self, n: int) -> InForce:
         """Return what lines up to a number say, and those that were deleted."""
@@ -183,8 +194,8 @@ class Statements:
             standing.erased.update({voice_id: set(whose) for voice_id, whose in last.erased.items()})
         elif last is not None or self._base_n:
             standing.is_complete = False
-            standing.holds = holds_of(self._connection, self._key)
-            for voice_id, whose in erased_of(self._connection, self._key):
+            standing.holds = holds_of(self._connection, self.institution_key)
+            for voice_id, whose in erased_of(self._connection, self.institution_key):
                 standing.erased[voice_id].add(whose)
         return standing
 
@@ -193,9 +204,9 @@ class Statements:
         if erasure.calls is not None:
             yield from erasure.calls.items()
             return
-        stored = erased_of(self._connection, self._key)
+        stored = erased_of(self._connection, self.institution_key)
         for some in in_parts(erasure.lines):
-            which = (lines.c.institution_key == self._key) & lines.c.n.in_(some)
+            which = (lines.c.institution_key == self.institution_key) & lines.c.n.in_(some)
             asked = select(lines.c.voice_id).where(which).distinct()
             for voice_id in self._connection.execute(asked).scalars():
                 yield from ((voice_id, whose) for each, whose in stored if each == voice_id)

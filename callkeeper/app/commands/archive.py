@@ -19,7 +19,7 @@ from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise
 from callkeeper.archive.audited import FILLED, LINE
 from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
-from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.archive.errors import ArchiveAway, HoldsUnknown, ValueRefused
 from callkeeper.archive.keeping import ErasureResult, Keeper, changes_of
 from callkeeper.archive.migrating import migrate as migrate_tables
 from callkeeper.archive.verifying import Evidence, Tail, Verification
@@ -36,6 +36,9 @@ from callkeeper.service.secret import Secret
 
 _institution = click.option("--institution", required=True, help="The institution's key.")
 _operator = click.option("--operator", required=True, help="Who requests it; written into the chain.")
+_former_keys = click.option(
+    "--former-keys", type=click.File("r"), help="A file with the keys that signed before, one on each line."
+)
 _reason = click.option("--reason", required=True, help="Why; written into the chain, so it must name nobody.")
 
 
@@ -97,14 +100,13 @@ def migrate() -> None:
 @archive.command()
 @click.option("--institution", help="Only this institution's chain.")
 @click.option("--heads", type=click.File("rb"), help="A log with the heads of chains, to compare them.")
-@click.option("--former-keys", type=click.File("r"), help="A file with the keys that signed before, one on each line.")
+@_former_keys
 def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO | None) -> None:
     """Verify every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if one was."""
     with archive_database() as (database, settings):
         if institution is not None:
             refuse_unknown_institution(database, institution)
-        former = [Secret(line.strip()) for line in former_keys or () if line.strip()]
-        keys = [key for key in (settings.key, *former) if key is not None]
+        keys = [key for key in (settings.key, *_keys_in(former_keys)) if key is not None]
         log = parse_heads(heads or (), keys)
         evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, keys=keys)
         with progress("lines") as advance:
@@ -210,22 +212,36 @@ def fill() -> None:
 @click.option("--phone", help="A phone number: everything personal of the calls from it.")
 @_operator
 @_reason
-def erase(institution: str, person: str | None, phone: str | None, operator: str, reason: str) -> None:
+@_former_keys
+def erase(
+    institution: str, person: str | None, phone: str | None, operator: str, reason: str, former_keys: TextIO | None
+) -> None:
     """Erase a person's phone numbers, names, notes and reasons, in the archive and in Redis.
 
-    The decisions and the chain stay. Calls under a legal hold are not changed.
+    The decisions and the chain stay. Calls under a legal hold are not changed, nor archived ones of which somebody has
+    changed a line: they are named, and the exit code is 1.
     """
     whose = person_of(institution, person, phone)
-    with _keeper(operator, reason) as keeper:
+    with _keeper(operator, reason, former_keys) as keeper:
         refuse_new_institution(keeper.database, institution)
-        found = _erased(keeper, whose, reason)
-        holds = keeper.holds(institution)
-        words, spellings = erased_in_redis(whose, holds, held=found.held, archived=found.whole)
-        say(words)
-        # Workers have gone on: a call that was only in Redis at first may be in the archive now, with its values.
-        _erased(keeper, whose, reason, besides=found.calls | found.held)
+        try:
+            found = _erased(keeper, whose, reason)
+            holds = keeper.holds(institution)
+            words, spellings = erased_in_redis(whose, holds, held=found.held, archived=found.whole)
+            say(words)
+            # Workers have gone on: a call that was only in Redis at first may be in the archive now, with its values.
+            _erased(keeper, whose, reason, besides=found.calls | found.held | found.wrong)
+        except HoldsUnknown:
+            raise Failed("nobody knows what is under a legal hold: nothing was erased", *_left(keeper)) from None
+        if keeper.faults:
+            raise Failed("calls with a line that was changed were not erased in the archive", *_left(keeper))
         if person is not None:
             fail_if_spelled_otherwise(spellings | keeper.spellings_left(institution, person))
+
+
+def _left(keeper: Keeper) -> list[str]:
+    """Return which lines a command found wrong and left, and what to do."""
+    return [*map(str, keeper.faults), "run callkeeper archive verify, and restore what was changed from a backup"]
 
 
 def _erased(keeper: Keeper, whose: Whose, reason: str, besides: frozenset[str] | None = None) -> ErasureResult:
@@ -329,9 +345,13 @@ def _note_export(institution: str | None, results: int | None = None) -> None:
 
 
 @contextmanager
-def _keeper(operator: str, reason: str) -> Iterator[Keeper]:
+def _keeper(operator: str, reason: str, former_keys: TextIO | None = None) -> Iterator[Keeper]:
     keeper = operator_in(operator)
     if not keeper or not reason.isprintable():
         raise Misused("--operator must be 1 to 64 printable ASCII characters, --reason one printable line")
     with archive_database() as (database, settings):
-        yield Keeper(database, keeper, settings.key)
+        yield Keeper(database, keeper, settings.key, former_keys=_keys_in(former_keys))
+
+
+def _keys_in(former_keys: TextIO | None) -> list[Secret]:
+    return [Secret(line.strip()) for line in former_keys or () if line.strip()]
