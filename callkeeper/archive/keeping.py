@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +33,7 @@ from callkeeper.archive.lines import (
     spellings_in,
     without_remarks,
 )
+from callkeeper.archive.old_lines import OldLines
 from callkeeper.archive.statements import (
     EVERYBODY,
     UNKNOWN,
@@ -95,6 +95,7 @@ class Keeper:
     key: Secret | None = None
     now_ms: int | None = None
     former_keys: Sequence[Secret] = ()
+    at_once: int = AT_ONCE
     written: list[int] = field(default_factory=list)
     faults: list[ChainFault] = field(default_factory=list)
 
@@ -202,39 +203,43 @@ class Keeper:
         """Remove calls written before an instant; return how many lines lost their body.
 
         Lines before the first call under a hold are deleted. Lines after it keep their place in the chain and lose only
-        their body.
+        their body. The first line that is wrong ends it, and ``faults`` name that. If nobody knows what is under a legal
+        hold, nothing is removed.
         """
-        removed, begin = 0, 0
+        removed, last = 0, None
         while True:
             with self.database.writing(within_s=WITHIN_S) as connection:
-                count, begin = self._retire_some(connection, institution_key, before_ms, begin)
+                count, last = self._retire_some(connection, institution_key, before_ms, last)
             removed += count
-            if not begin:
+            if last is None:
                 return removed
 
     def institutions(self) -> list[str]:
         with self.database.reading() as connection:
             return list(connection.execute(select(chains.c.institution_key)).scalars())
 
-    def _retire_some(self, connection: Connection, key: str, before_ms: int, begin: int) -> tuple[int, int]:
-        """Retire some lines after ``begin``; return how many, and the number of the last one (0: there are no more)."""
+    def _retire_some(
+        self, connection: Connection, key: str, before_ms: int, after: Head | None
+    ) -> tuple[int, Head | None]:
+        """Retire some lines after one, or from the beginning; return how many, and the last one if there may be more."""
         chain = ChainEnd.lock(connection, key)
-        ours, whole = lines.c.institution_key == key, lines.c.body.is_not(None).label("whole")
-        asked = select(lines.c.n, lines.c.at_ms, lines.c.kind, lines.c.voice_id, lines.c.hash, whole)
-        some = connection.execute(asked.where(ours, lines.c.n > begin).order_by(lines.c.n).limit(AT_ONCE))
-        rows = list(takewhile(lambda row: row.at_ms < before_ms, some))
-        if not rows:
-            return 0, 0
         began = _base(connection, key)
         statements = Statements(connection, key, began.n)
+        if self._is_unknown(statements) or self._begins_wrong(statements, began):
+            return 0, None
+        old = OldLines(connection, self._test(statements), before_ms, began if after is None else after)
+        old.read(self.at_once, chain.head)
+        self.faults += [] if old.fault is None else [old.fault]
+        rows = old.lines
+        if not rows:
+            return 0, None
         held = _under(connection, key, [row.voice_id for row in rows if row.voice_id], statements.every_hold())
-        kept = {each.n for each in statements.all if each.content is None}  # one that was changed stays, to be found
         base = began
         for row in rows:
-            if row.n != base.n + 1 or row.voice_id in held or row.n in kept:
+            if row.n != base.n + 1 or row.voice_id in held:
                 break
             base = Head(row.n, row.hash)
-        gone = [row.n for row in rows if row.voice_id not in held and row.kind in {CALL, AUDIT} and row.whole]
+        gone = [row.n for row in rows if row.voice_id not in held and row.kind in {CALL, AUDIT} and row.is_whole]
         if gone or base != began:
             still = statements.up_to(base.n)
             _remove(connection, key, base, gone)
@@ -252,13 +257,19 @@ class Keeper:
                 },
             )
             _forget_erasures(connection, key, base.n)
-        return len(gone), rows[-1].n if len(rows) == AT_ONCE else 0
+        return len(gone), None if old.are_all else old.last
 
     def _is_unknown(self, statements: Statements) -> bool:
         """Note the lines about the archive that somebody has changed. If there is one, nobody knows what is held."""
         unknown = statements.unknown()
         self.faults += [ChainFault(statements.institution_key, n, UNKNOWN) for n in unknown]
         return bool(unknown)
+
+    def _begins_wrong(self, statements: Statements, base: Head) -> bool:
+        """Note if the chain begins at another line than the last retirement said."""
+        what = statements.base_fault(*base)
+        self.faults += [] if what is None else [ChainFault(statements.institution_key, base.n + 1, what)]
+        return what is not None
 
     def _test(self, statements: Statements) -> LineTest:
         return LineTest(statements, [key for key in (self.key, *self.former_keys) if key is not None])

@@ -312,12 +312,16 @@ def hold(
 @archive.command()
 @_operator
 @click.option("--dry-run", is_flag=True, help="Only show the configured ages.")
-def retire(operator: str, *, dry_run: bool) -> None:
-    """Remove calls older than CALLKEEPER_ARCHIVE_KEEP. Run it once a day, with a role that may delete."""
+@_former_keys
+def retire(operator: str, former_keys: TextIO | None, *, dry_run: bool) -> None:
+    """Remove calls older than CALLKEEPER_ARCHIVE_KEEP. Run it once a day, with a role that may delete.
+
+    Lines from one on that somebody has changed stay: it is named, and the exit code is 1.
+    """
     with archive_database() as (database, settings):
         if settings.keep_s is None:
             raise Misused("CALLKEEPER_ARCHIVE_KEEP is not set: the archive keeps everything")
-        keeper = Keeper(database, operator)
+        keeper = Keeper(database, operator, settings.key, former_keys=_keys_in(former_keys))
         for key in keeper.institutions():
             keep_s = settings.keep_s.for_institution(key)
             days = keep_s // 86400
@@ -327,6 +331,8 @@ def retire(operator: str, *, dry_run: bool) -> None:
             count = keeper.retire(key, time.time_ns() // 1_000_000 - keep_s * 1000)
             _note_lines(keeper, "retire", key)
             say(f"{key}: {quantity(count, 'line')} older than {quantity(days, 'day')} removed")
+    if keeper.faults:
+        raise Failed("lines were changed: these, and those after them, were not removed", *_left(keeper))
 
 
 def _note_lines(keeper: Keeper, what: str, institution: str) -> None:

@@ -12,7 +12,9 @@ from callkeeper.app.cli import main
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import HoldsUnknown
 from callkeeper.archive.keeping import Keeper
-from callkeeper.archive.tables import holds, lines, people, terms
+from callkeeper.archive.lines import StoredLine
+from callkeeper.archive.tables import chains, columns_of, holds, lines, people, record_of, terms
+from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
 from callkeeper.service.secret import Secret
 from tests.archive_manipulations import (
@@ -244,3 +246,176 @@ def test_command_erases_nothing_while_nobody_knows_what_is_held(tmp_path: Path, 
     assert "nobody knows what is under a legal hold: nothing was erased" in result.output
     assert f"{OURS} line 2: changed: what it says about the archive cannot be read" in result.output
     assert "Redis" not in result.output
+
+
+@pytest.fixture
+def old(database: Database) -> Archivists:
+    """Return an archive with old calls in lines 1 to 3, young ones in 4 to 7, all of them below logged heads."""
+    archive = Archivists(database, T0 - 2 * YEAR_MS)
+    archive.audit(event="login")
+    archive.at_ms += HOUR_MS
+    archive.write(OURS, *(content(n) for n in range(1, 4)))
+    archive.log_heads()
+    archive.at_ms = T0
+    archive.write(OURS, *(content(n) for n in range(4, 8)))
+    archive.log_heads()
+    return archive
+
+
+def retire(archive: Archivists) -> Keeper:
+    """Let retention run as every day."""
+    return archive.command(OURS, "retire", lambda keeper: keeper.retire(OURS, T0 - YEAR_MS))
+
+
+def numbers(database: Database) -> list[int]:
+    """Return which lines there are."""
+    with database.reading() as connection:
+        asked = select(lines.c.n).where(lines.c.institution_key == OURS).order_by(lines.c.n)
+        return list(connection.execute(asked).scalars())
+
+
+@pytest.mark.parametrize(("kind", "value"), HELD_BY)
+def test_hold_that_is_out_of_its_table_for_a_moment_keeps_a_call_from_retention(
+    old: Archivists, kind: str, value: str
+) -> None:
+    """The chain has the hold as well."""
+    old.command(OURS, "hold", lambda keeper: keeper.hold(OURS, kind, value, "a case"))
+    with old.database.writing() as connection:
+        rows = _empty_holds(connection)
+    retire(old)
+    with old.database.writing() as connection:
+        connection.execute(insert(holds), rows)
+    assert values_of(old.database, 3) > 0
+    assert named(old) == []
+
+
+def _dated_back(last: int) -> Callable[[Connection], object]:
+    young = (lines.c.institution_key == OURS) & lines.c.n.between(4, last)
+    return lambda connection: connection.execute(update(lines).where(young).values(at_ms=T0 - 2 * YEAR_MS))
+
+
+def _rechained(connection: Connection) -> None:
+    """Date a young line back, with its right hash; the next line does not know that."""
+    _dated_back(4)(connection)
+    at = (lines.c.institution_key == OURS) & (lines.c.n == 4)
+    row = connection.execute(select(*columns_of(lines, StoredLine)).where(at)).one()
+    connection.execute(update(lines).where(at).values(hash=record_of(row, StoredLine).right_hash))
+
+
+def _emptied(connection: Connection) -> None:
+    """Take the body and the search data of a line away, so that no hold of a person covers it."""
+    for table in (people, terms):
+        connection.execute(delete(table).where(table.c.institution_key == OURS, table.c.n == 2))
+    bare = {"body": None, "alternate_id": None, "began_ms": None, "settled_ms": None}
+    connection.execute(update(lines).where(lines.c.institution_key == OURS, lines.c.n == 2).values(bare))
+
+
+def _of_ours(statement: Any) -> Callable[[Connection], object]:
+    return lambda connection: connection.execute(statement.where(statement.table.c.institution_key == OURS))
+
+
+BEFORE_RETENTION: dict[str, tuple[Callable[[Connection], object], str, list[int]]] = {
+    "young lines are dated back": (_dated_back(5), "line 4: changed: its hash does not match", [4, 5, 6, 7]),
+    "all young lines are dated back": (_dated_back(7), "line 4: changed: its hash does not match", [4, 5, 6, 7]),
+    "a young line is dated back, with its new hash": (_rechained, "line 5: does not follow", [5, 6, 7]),
+    "an old line is dated on": (
+        _of_ours(update(lines).where(lines.c.n == 2).values(at_ms=T0)),
+        "line 2: changed: its hash does not match",
+        [2, 3, 4, 5, 6, 7],
+    ),
+    "an old line is hidden": (_of_ours(delete(lines).where(lines.c.n == 2)), "line 2: missing", [3, 4, 5, 6, 7]),
+    "an old line has no body": (_emptied, "line 2: its body is missing", [2, 3, 4, 5, 6, 7]),
+    "an old body is forged": (
+        lambda connection: forge_body(connection, 2, lambda call: call.update(person_id="p-9"), "p-9"),
+        "line 2: changed: its body does not match the hash",
+        [2, 3, 4, 5, 6, 7],
+    ),
+    "a search term of an old line is hidden": (
+        _of_ours(delete(terms).where(terms.c.n == 2, terms.c.kind == "person")),
+        "line 2: changed: its search data does not match its body",
+        [2, 3, 4, 5, 6, 7],
+    ),
+    "the young lines are hidden": (
+        _of_ours(delete(lines).where(lines.c.n > 3)),
+        "line 4: missing: the chain ended at line 7",
+        [],
+    ),
+    "the chain begins at another line": (
+        _of_ours(update(chains).values(base_n=1, base_hash="f" * 64)),
+        "line 2: earlier lines are missing, and retention did not record their removal",
+        [1, 2, 3, 4, 5, 6, 7],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BEFORE_RETENTION)
+def test_retention_ends_before_the_first_wrong_line(old: Archivists, what: str) -> None:
+    """It names the line, which stays, and removes only what lies before it."""
+    change, words, left = BEFORE_RETENTION[what]
+    with old.database.writing() as connection:
+        change(connection)
+    keeper = retire(old)
+    assert [words in str(fault) for fault in keeper.faults] == [True], keeper.faults
+    assert numbers(old.database) == [*left, *keeper.written]
+    assert named(old) != []
+
+
+def _say_more(told: dict[str, Any]) -> None:
+    told["calls"] |= {"v-5": ""}
+
+
+FORGED_STATEMENTS: dict[str, tuple[int, Callable[[dict[str, Any]], None]]] = {
+    "a hold": (4, lambda told: told.update(value="p-nobody")),
+    "an erasure": (5, _say_more),
+}
+
+
+@pytest.mark.parametrize("which", FORGED_STATEMENTS)
+def test_retention_repeats_no_forged_hold_or_erasure(database: Database, which: str) -> None:
+    """The line about the retirement would make it genuine. Nobody knows what is held: nothing is removed."""
+    n, change = FORGED_STATEMENTS[which]
+    archive = Archivists(database, T0 - 2 * YEAR_MS)
+    archive.audit(event="login")
+    archive.at_ms += HOUR_MS
+    archive.write(OURS, *(content(n) for n in range(1, 4)))
+    archive.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "person", "p-50", "a case"))
+    archive.command(OURS, "erase", lambda keeper: keeper.erase(OURS, person_id="p-2", reason="asked for"))
+    archive.log_heads()
+    with database.writing() as connection:
+        forge_body(connection, n, change, hashed=True)
+    keeper = retire(archive)
+    assert [str(fault) for fault in keeper.faults] == [
+        f"{OURS} line {n}: changed: what it says about the archive cannot be read"
+    ]
+    assert (numbers(database), keeper.written) == ([1, 2, 3, 4, 5], [])
+    assert any(f"line {n}: changed: its hash does not match" in fault for fault in named(archive))
+
+
+def test_retention_goes_on_in_parts(old: Archivists) -> None:
+    """Parts of two lines remove what one part removes, also around a held call, and each begins where the last ended."""
+    old.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "call", "v-2", "a case"))
+    keeper = Keeper(old.database, "cron", KEY, now_ms=T0 + HOUR_MS, at_once=2)
+    assert keeper.retire(OURS, T0 + 1) == 6
+    assert (keeper.faults, numbers(old.database)) == ([], [2, 3, 4, 5, 6, 7, 8, *keeper.written])
+    old.command(OURS, "release", lambda keeper: keeper.hold(OURS, "call", "v-2", "it is over", release=True))
+    keeper = Keeper(old.database, "cron", KEY, now_ms=T0 + 2 * HOUR_MS, at_once=2)
+    assert keeper.retire(OURS, T0 + HOUR_MS + 1) == 1
+    assert (keeper.faults, verify(old.database).faults, numbers(old.database)[0] > 8) == ([], [], True)
+
+
+RETIRE = ("retire", "--operator", "cron")
+
+
+def test_command_names_what_it_did_not_retire_and_fails(tmp_path: Path, typed: Callable[..., Any]) -> None:
+    """It says which line of which institution was changed, and goes on at other institutions."""
+    with sqlite_archive(tmp_path / "commands") as database:
+        for key in (OURS, THEIRS):
+            Writer(database, now_ms=lambda: T0 - 2 * YEAR_MS).write(key, [content(n) for n in (1, 2, 3)])
+        with database.writing() as connection:
+            forge_body(connection, 2, lambda call: call.update(person_id="p-9"))
+        result = typed(*RETIRE)
+    assert result.exit_code == 1
+    assert f"{OURS}: 1 line older than 366 days removed" in result.output
+    assert f"{THEIRS}: 3 lines older than 366 days removed" in result.output
+    assert f"{OURS} line 2: changed: its body does not match the hash" in result.output
+    assert "run callkeeper archive verify" in result.output
