@@ -68,7 +68,7 @@ class AboutTheArchive:
     def _statement(self, each: Statement) -> Found:
         if each.content is None:
             yield each.n, UNKNOWN
-        if self.audited.lacks(each.kind, self.key, each.n, each.at_ms):
+        if self.audited.lacks(self.key, each):
             yield each.n, f"the audit log has no command `archive {DONE[each.kind]}` of that time for it"
 
     def _retirement(self, retired: Retired) -> Found:

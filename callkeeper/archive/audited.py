@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, or_, select
 
-from callkeeper.archive.lines import AUDIT_LOG, RETIRED
-from callkeeper.archive.statements import DONE
+from callkeeper.archive.lines import AUDIT_LOG
+from callkeeper.archive.statements import DONE, Erasure, Retirement, Statement
 from callkeeper.archive.tables import lines
 
 NEAR_MS: Final = 15 * 60_000
@@ -23,7 +23,7 @@ FILLED: Final = "fill"
 """The command after a restore. What earlier commands wrote may be lost since then."""
 
 LINE: Final = "line="
-"""What an entry about a changed archive begins with: the number of the line that says the same."""
+"""What an entry about a changed archive begins with: the number of the line that says the same; 0 if there is none."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -43,8 +43,8 @@ class ChangingCommands:
     """The commands that changed the archive: what was done, by chain and line.
 
     ``expected`` are those since the last restore, and ``chains`` the chains that they or logged heads name. ``earlier`` are
-    those of release 0.2.0, which knew no line: what, where and when in ms. ``with_heads`` are the chains whose heads were
-    ever logged.
+    those of release 0.2.0, which knew no line: what, where and when in ms. Up to release 0.4.0 an erasure that found nothing
+    left such an entry, too. ``with_heads`` are the chains whose heads were ever logged.
     """
 
     commands: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
@@ -65,9 +65,10 @@ class ChangingCommands:
                 found.with_heads.add(entry.institution)
                 found.chains.add(entry.institution)
             elif entry.event == "archive_changed" and n != entry.asked and n.isdecimal():
-                for known in (found.commands, found.expected):
-                    known[entry.institution][int(n)] = entry.detail
-                found.chains.add(entry.institution)
+                found.commands[entry.institution][int(n)] = entry.detail
+                if int(n):
+                    found.expected[entry.institution][int(n)] = entry.detail
+                    found.chains.add(entry.institution)
             elif entry.event == "archive_changed" and entry.detail == FILLED:
                 found.expected.clear()
                 found.chains.clear()
@@ -83,20 +84,32 @@ class ChangingCommands:
         """Tell whether the audit log reaches from before an instant to after it."""
         return self.begins_ms <= at_ms - NEAR_MS and self.ends_ms >= at_ms + NEAR_MS
 
-    def lacks(self, kind: str, key: str, n: int, at_ms: int) -> bool:
+    def lacks(self, key: str, line: Statement) -> bool:
         """Tell whether the audit log covers the time of a line about the archive, and has no command for it.
 
-        A command of release 0.2.0 accounts for one line near its time, but a retirement for several.
+        A command of release 0.2.0 accounts for one line of that release near its time, but a retirement for several.
         """
-        if not self.covers(at_ms) or self.commands[key].get(n) == DONE[kind]:
+        done = DONE[line.kind]
+        if not self.covers(line.at_ms) or self.commands[key].get(line.n) == done:
             return False
-        for command in self.earlier:
-            done, where, when = command
-            if (done, where) == (DONE[kind], key) and abs(when - at_ms) <= NEAR_MS:
-                if kind != RETIRED:
+        for command in self.earlier if _may_be_earlier(line) else ():
+            what, where, when = command
+            if (what, where) == (done, key) and abs(when - line.at_ms) <= NEAR_MS:
+                if not isinstance(line.content, Retirement):
                     self.earlier.remove(command)
                 return False
         return True
+
+
+def _may_be_earlier(line: Statement) -> bool:
+    """Tell whether release 0.2.0 can have written a line: it named neither calls nor emptied lines."""
+    match line.content:
+        case Erasure(calls=calls):
+            return calls is None
+        case Retirement(emptied=emptied):
+            return emptied is None
+        case content:
+            return content is not None
 
 
 def _entries(connection: Connection) -> Iterator[_Stored]:

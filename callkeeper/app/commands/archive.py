@@ -336,10 +336,12 @@ def retire(operator: str, former_keys: TextIO | None, *, dry_run: bool) -> None:
 
 
 def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
-    """Record in the audit log each line that a command wrote: `verify` compares them. An erasure may have written none."""
+    """Record in the audit log each line that a command wrote: `verify` compares them. An erasure may have written none.
+
+    Its entry says so. Without a number it would account for a line, as those of release 0.2.0 do.
+    """
     for n in keeper.written or ([] if what == "retire" else [0]):
-        asked = f"{LINE}{n}" if n else ""
-        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": asked}
+        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": f"{LINE}{n}"}
         record_or_warn(AuditEvent.ARCHIVE_CHANGED, **parts)
     keeper.written.clear()
 

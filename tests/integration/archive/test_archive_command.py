@@ -153,7 +153,10 @@ def test_value_that_cannot_be_read_is_a_named_fault(tmp_path: Path, column: str,
 
 
 def test_commands_name_their_lines_in_the_audit_log(tmp_path: Path, redis_url: str) -> None:
-    """Each line that a command writes is in the audit log, with its number, so that nobody can write another one."""
+    """Each line that a command writes is in the audit log, with its number, so that nobody can write another one.
+
+    An erasure that finds nothing writes none, and says so.
+    """
     with sqlite_archive(tmp_path) as database:
         Writer(database, now_ms=lambda: 1).write("cu-1", [content(n) for n in range(1, 4)])
     settings = {
@@ -168,11 +171,13 @@ def test_commands_name_their_lines_in_the_audit_log(tmp_path: Path, redis_url: s
         ["hold", *person, "--release"],
         ["erase", *person],
         ["retire", "--operator", "x"],
+        ["erase", "--institution", "cu-1", "--person", "nobody", *WHO_AND_WHY],
     ):
         assert runner.invoke(main, ["archive", *command]).exit_code == 0
     told = runner.invoke(main, ["audit", "--event", "archive_changed", "--json"]).output
     entries = [msgspec.json.decode(line)["entry"] for line in told.splitlines()]
     assert sorted((entry["detail"], entry["asked"]) for entry in entries) == [
+        ("erase", "line=0"),
         ("erase", "line=6"),
         ("hold", "line=4"),
         ("release", "line=5"),

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, update
 
 from callkeeper.archive.chain_heads import parse_heads, signed_head
 from callkeeper.archive.database import Database
 from callkeeper.archive.keeping import Keeper
-from callkeeper.archive.lines import HELD
-from callkeeper.archive.tables import holds, lines
+from callkeeper.archive.lines import ERASED, HELD
+from callkeeper.archive.tables import erased, holds, lines, people
 from callkeeper.archive.verifying import Evidence, Tail, verify
 from callkeeper.archive.writing import Head, Writer
 from callkeeper.service.secret import Secret
@@ -29,6 +29,7 @@ from tests.archive_manipulations import (
     YEAR_MS,
     Archivists,
     Manipulation,
+    appended,
     change_body,
     filled,
     rechain,
@@ -221,6 +222,44 @@ def test_command_of_an_earlier_release_is_found_by_its_time(database: Database) 
     archive.at_ms += HOUR_MS
     archive.audit(event="login")
     assert [fault.n for fault in verify(database).faults] == [4]
+
+
+@pytest.mark.parametrize("asked", ["line=0", ""])
+def test_command_that_wrote_no_line_accounts_for_none(database: Database, asked: str) -> None:
+    """An erasure that found nothing is in the audit log, and the owner forges one beside it, in the form of today.
+
+    Up to release 0.4.0 the entry had no number, as those of release 0.2.0, which wrote another form.
+    """
+    archive = Archivists(database, T0 - HOUR_MS)
+    archive.audit(event="login")
+    archive.at_ms = T0
+    archive.write(OURS, content(1))
+    archive.log_heads()
+    archive.audit(event="archive_changed", detail="erase", institution=OURS, asked=asked)
+    with database.writing() as connection:
+        connection.execute(delete(people))
+        connection.execute(insert(erased).values(institution_key=OURS, voice_id="v-1", person_id=""))
+        appended(connection, ERASED, {"lines": [1], "calls": {"v-1": ""}, "reason": "asked for"}, T0 + 60_000)
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    assert [str(fault) for fault in verify(database).faults] == [
+        f"{OURS} line 2: the audit log has no command `archive erase` of that time for it"
+    ]
+
+
+def test_number_of_no_line_ends_the_entries_of_an_earlier_release(database: Database) -> None:
+    """Whoever writes it is newer, so that an entry without a number after it is nobody's."""
+    archive = Archivists(database, T0 - HOUR_MS)
+    archive.audit(event="login")
+    archive.at_ms = T0
+    archive.write(OURS, content(1))
+    archive.log_heads()
+    archive.audit(event="archive_changed", detail="erase", institution=OURS, asked="line=0")
+    archive.audit(event="archive_changed", detail="hold", institution=OURS)
+    Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    assert [fault.n for fault in verify(database).faults] == [2]
 
 
 def test_retirement_is_a_fault_where_everything_is_kept(database: Database) -> None:
