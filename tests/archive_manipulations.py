@@ -568,6 +568,10 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
             _then_rechain(_all(_body(11, value="p-9"), lambda c: c.execute(update(holds).values(value="p-9")))),
             _LOGGED,
         ),
+        "the same, with the hash of what it says": (
+            lambda c: forge_body(c, 11, lambda told: told.update(value="p-9"), hashed=True),
+            "what it says about the archive cannot be read",
+        ),
         "the line of a hold is emptied": (_set(lines, 11, body=None), "its body is missing"),
         "the line of a hold becomes one of a release": (_set(lines, 11, kind=RELEASED), "its hash does not match"),
         # retention

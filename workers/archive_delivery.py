@@ -214,7 +214,8 @@ class ArchiveDeliveries(Outbox):
     async def _log_heads(self) -> None:
         """Log the heads that are new, so that a copy exists out of reach of anyone who can change the database.
 
-        A chain that lost the head that was logged last was rewritten. Its new head is not signed: that would vouch for it.
+        A chain that lost the head that was logged last was rewritten, and so was one whose later lines do not lead from
+        there to its new head. That is not signed: it would vouch for them.
         """
         with suppress(RedisError):
             try:
@@ -229,11 +230,24 @@ class ArchiveDeliveries(Outbox):
         at_ms = int((await self.store.now()).timestamp() * 1000)
         noted = {key: Head(*head) for key, head in (await self.store.noted_heads()).items()}
         heads = await asyncio.to_thread(self.writer.heads)
-        for key, before in noted.items():
-            if key not in heads or not await asyncio.to_thread(self.writer.holds, key, before):
-                self.log.error("archive_rewritten", institution=key, n=before.n, hash=before.hash)
-                heads.pop(key, None)
-        for key, head in heads.items():
-            if head.n and head != noted.get(key):
-                self.log.info("archive_head", **signed_head(key, head, self.key, noted.get(key), at_ms))
-                await self.store.note_head(key, head.n, head.hash)
+        for key in sorted(noted.keys() | {key for key, head in heads.items() if head.n}):
+            await self._log_head(key, noted.get(key), heads.get(key, Head(0, "")), at_ms)
+
+    async def _log_head(self, key: str, before: Head | None, head: Head, at_ms: int) -> None:
+        """Walk from the head that was logged last to the new one, and log where each part of the way ended.
+
+        Only the new head is dated: lines after the others were written before now.
+        """
+        while True:
+            reached = await asyncio.to_thread(self.writer.led_to, key, before, head)
+            if reached is None:
+                lost = head if before is None else before
+                self.log.error("archive_rewritten", institution=key, n=lost.n, hash=lost.hash)
+                return
+            if reached != before:
+                read_ms = at_ms if reached == head else None
+                self.log.info("archive_head", **signed_head(key, reached, self.key, before, read_ms))
+                await self.store.note_head(key, reached.n, reached.hash)
+            if reached == head:
+                return
+            before = reached

@@ -164,7 +164,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "signature",
     ),
     "archive_rewritten": _event(
-        "an institution's chain lost the head that was logged last; its new head is not signed",
+        "an institution's chain lost the head that was logged last, or does not lead from there to its new head, which is "
+        "not signed",
         "institution",
         "n",
         "hash",

@@ -25,7 +25,8 @@ class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag=_EVENT):
     """A line of the log with the head of a chain. Other fields are ignored.
 
     ``before_n`` and ``before_hash`` are the head that was logged before it; None for the first one, and in lines of
-    release 0.2.0. ``at_ms``: when it was read, so that later lines are later; None in lines of release 0.2.0.
+    release 0.2.0. ``at_ms``: when it was read, so that later lines are later; None in lines of release 0.2.0, and if the
+    chain was longer already.
     """
 
     institution: str
@@ -47,13 +48,15 @@ class HeadsLog:
 
     ``hashes`` are by institution and line, ``times`` too: when the head was read first, in ms. ``unsigned`` counts those
     without a valid signature, if there is a key; they are not among the others. ``unreadable`` counts lines that name a head
-    and cannot be read. ``faults`` say what is wrong with the log itself.
+    and cannot be read. ``continued`` are the institutions whose first head here names one before it: the log begins later,
+    or its beginning was taken away. ``faults`` say what is wrong with the log itself.
     """
 
     hashes: dict[tuple[str, int], str] = field(default_factory=dict)
     times: dict[tuple[str, int], int] = field(default_factory=dict)
     unsigned: int = 0
     unreadable: int = 0
+    continued: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
 
@@ -93,8 +96,8 @@ def parse_heads(lines: Iterable[bytes], keys: Sequence[Secret] = ()) -> HeadsLog
     first = dict(sorted(log.hashes, reverse=True))  # the lowest of each institution comes last
     for (institution, n), before in sorted(links.items()):
         if n == first[institution]:
-            continue  # the log begins here
-        if (institution, before.n) not in log.hashes:
+            log.continued.add(institution)
+        elif (institution, before.n) not in log.hashes:
             log.faults.append(f"{institution} line {n}: the log lacks the head before it, of line {before.n}")
         elif log.hashes[institution, before.n] != before.hash:
             log.faults.append(f"{institution} line {before.n}: the log has two different hashes")

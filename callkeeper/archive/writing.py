@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Insert, Table, Text, bindparam, cast, column, func, select, update
+from sqlalchemy import Connection, Insert, Table, Text, bindparam, cast, column, func, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from callkeeper.archive.database import Database
@@ -19,16 +19,23 @@ from callkeeper.archive.lines import (
     GENESIS,
     ChainLine,
     Content,
+    StoredLine,
     commitment,
     people_rows,
     sha256,
     trail_of,
 )
 from callkeeper.archive.statements import is_erased
-from callkeeper.archive.tables import chains, erased, has_later_version, lines, people, terms
+from callkeeper.archive.tables import chains, columns_of, erased, has_later_version, lines, people, record_of, terms
 
 MOST_PATHS: Final = 200
 """Most personal values of one call that are stored. Further ones repeat the same words."""
+
+
+MOST_WALKED: Final = 20_000
+"""Lines up to a new head that are tested in one transaction. That takes less than its deadline allows."""
+
+_WALKED_AT_ONCE: Final = 500
 
 
 class Head(NamedTuple):
@@ -103,9 +110,16 @@ class ChainEnd:
 class Writer:
     """Appends calls and audit entries. Use it in one thread at a time."""
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        most_walked: int = MOST_WALKED,
+    ) -> None:
         self._database = database
         self._now_ms = now_ms
+        self._most_walked = most_walked
 
     def write(self, institution_key: str, contents: Sequence[Content]) -> int:
         """Write calls of one institution, or entries of the audit log, all or none; return how many were new.
@@ -136,20 +150,52 @@ class Writer:
             asked = select(chains.c.institution_key, chains.c.head_n, chains.c.head_hash)
             return {key: Head(n, head) for key, n, head in connection.execute(asked)}
 
-    def holds(self, institution_key: str, head: Head) -> bool:
-        """Tell whether a chain still has a line with the number and hash of an earlier head, or begins right after it."""
+    def led_to(self, institution_key: str, before: Head | None, head: Head) -> Head | None:
+        """Return where a chain's lines lead after an earlier head: to the new one, or to one on the way if it is long.
+
+        None: they do not lead there, or the line of the earlier head is another one. Without an earlier head only the line
+        of the new one is tested. Each line has to have its right hash, so that no single row can stand for the others.
+        """
         with self._database.reading() as connection:
-            chain = chains.c.institution_key == institution_key
-            base = connection.execute(select(chains.c.base_n, chains.c.base_hash).where(chain)).first()
-            if base is None:
-                return False
-            if head.n == base.base_n:
-                return bool(head.hash == base.base_hash)
-            line = (lines.c.institution_key == institution_key) & (lines.c.n == head.n)
-            return bool(connection.execute(select(lines.c.hash).where(line)).scalar() == head.hash)
+            if before is None:
+                return _walked(connection, institution_key, None, head, 1)
+            if not _holds(connection, institution_key, before):
+                return None
+            return _walked(connection, institution_key, before, head, self._most_walked)
 
     def close(self) -> None:
         self._database.close()
+
+
+def _holds(connection: Connection, institution_key: str, head: Head) -> bool:
+    """Tell whether a chain still has a line with the number and hash of an earlier head, or begins right after it."""
+    chain = chains.c.institution_key == institution_key
+    base = connection.execute(select(chains.c.base_n, chains.c.base_hash).where(chain)).first()
+    if base is None:
+        return False
+    if head.n == base.base_n:
+        return bool(head.hash == base.base_hash)
+    line = (lines.c.institution_key == institution_key) & (lines.c.n == head.n)
+    return bool(connection.execute(select(lines.c.hash).where(line)).scalar() == head.hash)
+
+
+def _walked(connection: Connection, key: str, last: Head | None, head: Head, most: int) -> Head | None:
+    """Walk lines to a head, each of which follows the one before and has its right hash. Bodies are not read."""
+    first = head.n if last is None else last.n + 1
+    columns = [null().label("body") if each.name == "body" else each for each in columns_of(lines, StoredLine)]
+    asked = select(*columns).where(lines.c.institution_key == key, lines.c.n.between(first, head.n))
+    asked, walked = asked.order_by(lines.c.n).limit(most), 0
+    for row in connection.execute(asked, execution_options={"yield_per": _WALKED_AT_ONCE}):
+        try:
+            line = record_of(row, StoredLine)
+        except msgspec.ValidationError:
+            return None
+        is_next = last is None or line.place_fault(*last) is None
+        if not is_next or line.right_hash != line.hash:
+            return None
+        last, walked = Head(line.n, line.hash), walked + 1
+    is_part = walked == most and last is not None and last.n < head.n
+    return last if last == head or is_part else None
 
 
 def insert_once(connection: Connection, table: Table, **row: object) -> None:

@@ -6,16 +6,18 @@ from datetime import timedelta
 from itertools import cycle
 from typing import Any
 
+import msgspec
 import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
+from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import WITHIN_S, Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.tables import chains, lines
-from callkeeper.archive.verifying import verify
+from callkeeper.archive.verifying import Evidence, verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
@@ -24,7 +26,8 @@ from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.archivist import Archivist
+from tests.archive_manipulations import rechain
+from tests.harness.archivist import Archivist, content
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.archive_delivery import AT_ONCE, ENOUGH_S, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
 
@@ -110,6 +113,70 @@ async def test_no_head_is_signed_of_a_chain_that_was_rewritten(archivist: Archiv
     await archivist.archiving.store.refill()
     await archivist.archiving._log_heads()
     assert archivist.log.entries[-1]["event"] == "archive_head", "after a restore the heads are logged anew"
+
+
+def _fork_behind_a_decoy(connection: Connection) -> None:
+    """Rewrite the chain, but for one row that keeps the number and the hash of the logged head."""
+    logged = connection.execute(select(lines.c.hash).where(lines.c.n == 2)).scalar_one()
+    connection.execute(update(lines).where(lines.c.n == 1).values(at_ms=1))
+    rechain(connection, KEY)
+    connection.execute(update(lines).where(lines.c.n == 2).values(hash=logged))
+
+
+def _forge_the_head(connection: Connection) -> None:
+    connection.execute(update(chains).where(chains.c.institution_key == KEY).values(head_n=10**6, head_hash="f" * 64))
+
+
+def _move_the_head_back(connection: Connection) -> None:
+    first = connection.execute(select(lines.c.hash).where(lines.c.n == 1)).scalar_one()
+    connection.execute(update(chains).where(chains.c.institution_key == KEY).values(head_n=1, head_hash=first))
+
+
+@pytest.mark.parametrize("forge", [_fork_behind_a_decoy, _forge_the_head, _move_the_head_back])
+async def test_no_head_is_signed_to_which_no_lines_lead(
+    archivist: Archivist, database: Database, forge: Callable[[Connection], None]
+) -> None:
+    """One row that looks like the logged head, or a head without a line, is no chain."""
+    archivist.archiving.writer.write(KEY, [content(1), content(2)])
+    await archivist.archiving._log_heads()
+    archivist.archiving.writer.write(KEY, [content(3)])
+    with database.writing() as connection:
+        forge(connection)
+    await archivist.archiving._log_heads()
+    told = [line for line in archivist.log.entries if line["event"].startswith("archive_")]
+    assert [(line["event"], line["n"]) for line in told] == [("archive_head", 2), ("archive_rewritten", 2)]
+
+
+@pytest.mark.parametrize("forge", [_forge_the_head, lambda c: c.execute(update(lines).values(at_ms=1))])
+async def test_first_head_is_signed_only_if_its_line_is_right(
+    archivist: Archivist, database: Database, forge: Callable[[Connection], None]
+) -> None:
+    """There is no logged head to walk from, so that the line of the head is all that can be tested."""
+    archivist.archiving.writer.write(KEY, [content(1), content(2)])
+    with database.writing() as connection:
+        forge(connection)
+    await archivist.archiving._log_heads()
+    assert [line["event"] for line in archivist.log.entries if "archive" in line["event"]] == ["archive_rewritten"]
+
+
+async def test_long_way_to_a_head_is_logged_in_parts(archivist: Archivist, database: Database) -> None:
+    """After a long outage there are many lines. Each part ends at a logged head, and only the last one is dated."""
+    writer = archivist.archiving.writer
+    writer.write(KEY, [content(1)])
+    await archivist.archiving._log_heads()
+    writer.write(KEY, [content(n) for n in range(2, 7)])
+    archivist.archiving.writer = Writer(database, most_walked=2)
+    await archivist.archiving._log_heads()
+    told = [line for line in archivist.log.entries if line["event"] == "archive_head"]
+    assert [(line["n"], line.get("before_n"), "at_ms" in line) for line in told] == [
+        (1, None, True),
+        (3, 1, False),
+        (5, 3, False),
+        (6, 5, True),
+    ]
+    log = parse_heads([msgspec.json.encode(line) for line in told])
+    evidence = Evidence(logged=log.hashes, logged_at=log.times)
+    assert (log.faults, verify(database, institution_key=KEY, evidence=evidence).faults) == ([], [])
 
 
 async def test_no_head_is_signed_of_a_chain_that_begins_after_the_last_logged_one(

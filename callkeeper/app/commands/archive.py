@@ -123,6 +123,11 @@ def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO 
     say(_unproved(found))
     if heads is None:
         say("No log was given to prove them: name that of the workers with --heads.")
+    if log.continued:
+        say(
+            f"The log begins later than {quantity(len(log.continued), 'chain')}: earlier heads are not in it. If it was not "
+            "rotated, somebody has taken them away."
+        )
     if found.unchecked:
         say(
             f"{quantity(found.unchecked, 'body was', 'bodies were')} changed by erasures. "

@@ -14,7 +14,7 @@ from callkeeper.app.doctor.archive_findings import archive_findings
 from callkeeper.app.settings import ArchiveSettings
 from callkeeper.archive.chain_heads import signed_head
 from callkeeper.archive.keeping import Keeper
-from callkeeper.archive.writing import Writer
+from callkeeper.archive.writing import Head, Writer
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.secret import Secret
 from tests.harness.archivist import content, sqlite_archive
@@ -85,6 +85,18 @@ def test_verify_says_how_much_is_not_proved(tmp_path: Path) -> None:
         True,
     )
     assert "3 lines are not proved by a logged head" in runner.invoke(main, ["archive", "verify"]).output
+
+
+def test_verify_says_that_the_log_begins_later(tmp_path: Path) -> None:
+    """A log may have been rotated, or somebody took its beginning away: whoever reads it has to know which."""
+    with sqlite_archive(tmp_path) as database:
+        Writer(database, now_ms=lambda: 1).write("cu-1", [content(1), content(2)])
+        head = signed_head("cu-1", Writer(database).heads()["cu-1"], None, Head(1, "a" * 64))
+    (tmp_path / "worker.log").write_bytes(msgspec.json.encode({"event": "archive_head", **head}))
+    settings = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"}
+    result = CliRunner(env=settings).invoke(main, ["archive", "verify", "--heads", str(tmp_path / "worker.log")])
+    assert result.exit_code == 0, result.output
+    assert "The log begins later than 1 chain: earlier heads are not in it." in result.output
 
 
 def test_verify_takes_the_keys_of_before_a_rotation(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_untouched_archive_has_no_fault(database: Database, fill: Callable[[Data
 
 def test_owner_has_many_ways_of_changing_an_archive() -> None:
     """The list only grows."""
-    assert len(MANIPULATIONS) + len(AFTER_RETENTION) + len(ON_SQLITE) >= 116
+    assert len(MANIPULATIONS) + len(AFTER_RETENTION) + len(ON_SQLITE) >= 117
     assert len(AFTER_RETENTION) >= 17
 
 
@@ -288,7 +288,9 @@ def test_log_that_lacks_a_head_says_so() -> None:
     heads = [Head(n, str(n) * 64) for n in range(1, 5)]
     told = [signed_head(OURS, head, KEY, before) for before, head in zip([None, *heads], heads, strict=False)]
     log = [msgspec.json.encode({"event": "archive_head", **each}) for each in told]
-    assert parse_heads(log, [KEY]).faults == parse_heads(log[2:], [KEY]).faults == []
+    whole, later = parse_heads(log, [KEY]), parse_heads(log[2:], [KEY])
+    assert (whole.faults, later.faults) == ([], [])
+    assert (whole.continued, later.continued) == (set(), {OURS}), "it says where the log begins later"
     assert parse_heads([log[0], *log[2:]], [KEY]).faults == [
         f"{OURS} line 3: the log lacks the head before it, of line 2"
     ]
