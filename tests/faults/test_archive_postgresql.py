@@ -22,7 +22,7 @@ from callkeeper.archive.migrating import migrate
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.tables import lines, metadata, people
 from callkeeper.archive.verifying import Evidence, verify
-from callkeeper.archive.writing import Writer
+from callkeeper.archive.writing import Head, Writer
 from callkeeper.calls.call_query import CallQuery
 from callkeeper.calls.item_names import CallId
 from tests.archive_manipulations import (
@@ -263,6 +263,26 @@ def test_roles_may_do_what_they_have_to_and_no_more(server: PostgreSql) -> None:
     worker.close()
     web.close()
     server.sql("DROP OWNED BY callkeeper_worker", "DROP OWNED BY callkeeper_web")
+
+
+def test_commands_leave_wrong_lines_and_take_right_ones(server: PostgreSql) -> None:
+    """An erasure locks the lines that it tests; retention reads them with a cursor and goes on in parts."""
+    database = at(server.url)
+    Writer(database, now_ms=lambda: 1).write(INSTITUTION, [content(n) for n in range(1, 8)])
+    with database.writing() as connection:
+        connection.execute(update(lines).where(lines.c.n == 6).values(body=lines.c.body + " "))
+    keeper = Keeper(database, "dpo", at_once=2)
+    assert keeper.erase(INSTITUTION, person_id="p-6", reason="asked").wrong == {"v-6"}
+    assert len(keeper.erase(INSTITUTION, person_id="p-3", reason="asked").calls) == 1
+    assert keeper.retire(INSTITUTION, 2) == 5
+    assert [fault.n for fault in keeper.faults] == [6, 6]
+    writer = Writer(database, most_walked=2)
+    head = writer.heads()[INSTITUTION]
+    with database.reading() as connection:
+        first = Head(*connection.execute(select(lines.c.n, lines.c.hash).order_by(lines.c.n).limit(1)).one())
+    on_the_way = writer.led_to(INSTITUTION, first, head)
+    assert on_the_way is not None
+    assert (first.n, on_the_way.n, head.n) == (6, 8, 11)
 
 
 def test_text_that_postgresql_refuses_concerns_one_call(server: PostgreSql) -> None:
