@@ -399,10 +399,18 @@ def _calls_of(
         for voice_id, body in _naming(connection, key, person_id):
             if person_id not in spellings_in(body, person_id):
                 continue
-            is_theirs = msgspec.json.decode(body)["call"].get("person_id") == person_id
+            is_theirs = _is_of(body, person_id)
             if is_theirs or voice_id not in found:
                 found[voice_id] = EVERYBODY if is_theirs else mentions_of(person_id)
     return found
+
+
+def _is_of(body: str, person_id: str) -> bool:
+    """Tell whether a call ended as a member's. One that cannot be read is tested with its line, and left."""
+    try:
+        return bool(msgspec.json.decode(body)["call"].get("person_id") == person_id)
+    except UNREADABLE:
+        return False
 
 
 def _naming(connection: Connection, key: str, person_id: str) -> Iterator[tuple[str, str]]:
