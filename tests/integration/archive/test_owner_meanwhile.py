@@ -103,6 +103,17 @@ def test_erasure_takes_the_other_calls_of_the_person(archive: Archivists) -> Non
     assert named(archive) == []
 
 
+def test_erasure_leaves_a_call_whose_body_is_no_json(archive: Archivists) -> None:
+    """It is named as any other wrong line, and the person's other calls are erased."""
+    archive.write(OURS, content(20, person_id="p-3"))
+    with archive.database.writing() as connection:
+        connection.execute(update(lines).where(lines.c.n == 3, lines.c.institution_key == OURS).values(body="{"))
+    keeper = archive.command(OURS, "erase", lambda keeper: keeper.erase(OURS, person_id="p-3", reason="asked for"))
+    assert [fault.n for fault in keeper.faults] == [3]
+    assert (values_of(archive.database, 3) > 0, values_of(archive.database, 11)) == (True, 0)
+    assert keeper.spellings_left(OURS, "p-3") == set()
+
+
 WRONG: dict[str, Manipulation] = {
     "its time": Manipulation(
         lambda c: c.execute(update(lines).where(lines.c.n == 3).values(at_ms=T0 - YEAR_MS)), "its hash does not match"
