@@ -414,10 +414,11 @@ def _is_of(body: str, person_id: str) -> bool:
 
 
 def _naming(connection: Connection, key: str, person_id: str) -> Iterator[tuple[str, str]]:
-    """Yield the call and the body of each line that names a member, in any capitals."""
-    asked = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines)).where(is_whole())
+    """Yield the call and the body of each line that names a member, in any capitals; "" if somebody took the body out."""
+    asked = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines))
     whose = (terms.c.kind == "person") & (terms.c.value == person_id.casefold())
-    yield from map(tuple, connection.execute(asked.where(terms.c.institution_key == key, whose)))
+    for voice_id, body in connection.execute(asked.where(terms.c.institution_key == key, whose)):
+        yield voice_id, body or ""
 
 
 def _notes_about(connection: Connection, key: str, which: Collection[int], person_id: str) -> list[tuple[int, str]]:
