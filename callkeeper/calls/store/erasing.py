@@ -96,6 +96,10 @@ class Whose:
             )
         return call.seen.person_id == self.person_id
 
+    def is_member(self, person_id: str | None) -> bool:
+        """Tell whether somebody is the member; nobody is, if a phone number's data is erased."""
+        return self.person_id is not None and person_id == self.person_id
+
     def erased_beside(self, before: bytes | None, *, is_own: bool) -> bytes:
         """Return what is erased of a call, as its item says it: all, or names of members beside those ``before``."""
         if is_own or before == WHOLLY_ERASED:
@@ -173,7 +177,7 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
     statements: dict[str, Any] = {}
     for name, note in _notes_of(call).items():
         match note:
-            case _ if not is_own and named_in(note) != whose.person_id:
+            case _ if not (is_own or whose.is_member(named_in(note))):
                 continue
             case Effect():
                 call = with_effect(call, EffectKind(name), replace(note, remark=None))
@@ -181,7 +185,7 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
                 statements[name] = replace(note, remark=None)
             case Word():
                 statements[name] = replace(note, reason="")
-    call = without_caller(without_unknown(call)) if is_own else without_names(call, {whose.person_id})
+    call = without_caller(without_unknown(call)) if is_own else without_names(call, {whose.person_id} - {None})
     numbers = tuple([one for one in call.ledger.marked_numbers if not is_own and one != whose.hashed])
     return replace(
         call,
@@ -193,7 +197,7 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
 def lines_without_personal(trail: Iterable[Entry], whose: Whose, *, is_own: bool) -> Iterator[Entry]:
     """Yield a trail without the reasons that people gave: all in a call of the person's own, else those about them."""
     for line in trail:
-        is_theirs = _is_said(line) and (is_own or (line.person_id or line.member) == whose.person_id)
+        is_theirs = _is_said(line) and (is_own or whose.is_member(line.person_id or line.member))
         yield replace(line, because=None) if is_theirs else line
 
 

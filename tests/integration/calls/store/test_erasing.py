@@ -829,13 +829,17 @@ async def test_mark_that_others_left_under_another_number_of_a_call_stays(redis:
     assert await redis.exists(keys.earlier(KEY, "n:+12025550001")) == 0
 
 
+REASON_OF_ANOTHER = "sounds like her son"
+
+
 @pytest.mark.parametrize(("phone", "left"), [("2025550009", {"2025550001"}), ("2025550001", set())])
 async def test_hash_of_a_number_that_a_call_had_is_erased_with_the_number(
     redis: "Redis", redis_url: str, phone: str, left: set[str]
 ) -> None:
     """By an earlier number only that goes, because the call is another caller's; by its own all do, as the marks do."""
     hashes = {one: hashed_number(one, number_key(Secret("token"))) or "" for one in ("2025550009", "2025550001")}
-    call, trail = settled(1, marked_numbers=tuple(hashes.values()))
+    asked = Word(operator="ann", said_at=START, reason=REASON_OF_ANOTHER)
+    call, trail = settled(1, marked_numbers=tuple(hashes.values()), check_wish=asked)
     member, keys = await put(redis, call, trail), Keys()
     for one in hashes.values():
         await redis.zadd(keys.earlier(KEY, f"n:{one}"), {"rejected:v-1": 1})
@@ -846,6 +850,7 @@ async def test_hash_of_a_number_that_a_call_had_is_erased_with_the_number(
     record = parse_call(await cast("Any", redis).hget(keys.item(member), "rec"))
     assert record.ledger.marked_numbers == tuple([hashes[one] for one in left])
     assert (record.names.phone_number is None) is (not left)
+    assert (REASON_OF_ANOTHER in stored) is bool(left), "what was said in another caller's call is not about this one"
 
 
 def test_hash_of_a_number_is_not_archived() -> None:
