@@ -177,8 +177,7 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
 def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
     """Tell whether the queue or the details showed a moment ago that the call can be assigned to a person.
 
-    Nobody has claimed it, and the record names nobody else. If somebody has, or it does, the details must have been read
-    since the assign was intended.
+    Either nobody has claimed it and the record names nobody else, or the details were read since the assign was intended.
     """
     is_free = call.seen.person_id is None or (call.seen.person_id == person_id and not call.seen.core_username)
     if not is_free and not call.ledger.assign.was_read_since:

@@ -299,8 +299,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     doubted_since_verified: Annotated[
         bool,
         Says(
-            "something has spoken against the caller since a person at the desk verified them, and the first read after the "
-            "word had not shown it: a mismatch, a risky device, FAILED feedback, or a policy that is red or has no colour"
+            "after a person at the desk verified the caller, something new was read against them: a mismatch, a risky "
+            "device, FAILED feedback, a policy that is red or has no colour, or a voice authenticated as another member. "
+            "What the first read within 10 s of the word shows is not new"
         ),
     ] = False
     distrusted_as_another: Annotated[

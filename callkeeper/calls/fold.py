@@ -18,9 +18,9 @@ from callkeeper.calls.member_evidence import (
     MISMATCH,
     in_doubt,
     is_assigned,
-    is_green_voice,
     of_member,
     shown_of_voice,
+    shows_green_voice,
     signs_against,
     with_answered_check,
     with_former_member,
@@ -42,6 +42,12 @@ from callkeeper.service.endpoints import canonical_id, is_same_id
 from callkeeper.service.enumerations import CallStatus
 from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
+
+SEEN_WITH_WORD = timedelta(seconds=10)
+"""What is read so soon after a person's word may have been on their screen, and who stands there then stood there."""
+
+FOUND_LATE = timedelta(seconds=15)
+"""If the first read comes later after the start of a call, others may have stood there before."""
 
 PUSH_READ_GAP = timedelta(seconds=1)
 """Stored details are read at most this often because of pushed ends."""
@@ -304,7 +310,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         voiceprint=seen.voiceprint or reading.is_voice_enrolled,
         was_named=seen.was_named or reading.person_id is not None,
         history=seen.history.with_read(
-            [name for name in reading.policies if name not in of_another or not is_green_voice(name, book.policies)]
+            [name for name in reading.policies if name not in of_another or not shows_green_voice(name, book.policies)]
         ),
         of_another=of_another,
     )
@@ -320,24 +326,33 @@ def _recognised(call: Call, book: RuleBook) -> Call:
 
 
 def _distrusted_as_whom(call: Call) -> Call:
-    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows."""
-    word, wish = call.statements.distrusted, call.statements.assign_wish
-    if word is None or word.member is not None:
+    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows.
+
+    A read that comes later than `SEEN_WITH_WORD` can show somebody who was put on the call since: then it is of nobody.
+    """
+    word, wish, reading = call.statements.distrusted, call.statements.assign_wish, call.seen.reading
+    if word is None or word.member is not None or reading is None:
         return call
     member = call.seen.person_id or (wish.person_id if wish is not None else None) or ""
+    if reading.read_at - word.said_at > SEEN_WITH_WORD:
+        member = ""
     return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
 
 
 def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
     """Return a call whose verification by the desk is in doubt if something new speaks against the caller.
 
-    What the first read after a person's word shows, they may have seen.
+    The person may have seen what the first read after their word shows, if it came at once: that is not new.
     """
-    identity, last = call.statements.identity, before.seen.reading
-    if identity is None or not identity.by_desk or last is None or last.read_at <= identity.established_at:
+    identity, last, shown = call.statements.identity, before.seen.reading, call.seen.reading
+    if identity is None or not identity.by_desk or shown is None:
+        return call
+    is_first = last is None or last.read_at <= identity.established_at
+    if is_first and shown.read_at <= identity.established_at + SEEN_WITH_WORD:
         return call
     known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
-    if signs_against(call.seen, book.policies) <= known:
+    known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})
+    if signs_against(call.seen, book.policies) <= known and not known_as:
         return call
     return replace(call, statements=replace(call.statements, identity=replace(identity, is_doubted=True)))
 
@@ -438,16 +453,16 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
 
 
 def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:
-    """Return what was said of a call, with the identity that the service establishes. A person's word stands before it."""
+    """Return the statements with the identity that the service establishes: beside a person's word, ``shown_identity``."""
     said = call.statements
-    if said.identity is not None and said.identity.by_desk:
-        return replace(said, shown_identity=_identity(call, said.shown_identity, reading, now))
-    identity = _identity(call, said.identity, reading, now)
-    return said if identity is said.identity else replace(said, identity=identity)
+    place = "shown_identity" if said.identity is not None and said.identity.by_desk else "identity"
+    known: Identity | None = getattr(said, place)
+    identity = _identity(call, known, reading, now)
+    return said if identity is known else replace(said, **{place: identity})
 
 
 def _identity(call: Call, known: Identity | None, reading: Reading, now: datetime) -> Identity | None:
-    """Return the identity that the service's status establishes when it first appears; ``known`` is that so far.
+    """Return the identity that the service has established: ``known``, or what a new status establishes.
 
     One that comes after the end does not replace what was established in time.
 
@@ -468,15 +483,18 @@ def _identity(call: Call, known: Identity | None, reading: Reading, now: datetim
 
 
 def _member_verified(call: Call, reading: Reading) -> str:
-    """Return who stood on the call when a status was written that a reading shows first; "" if that is not certain.
+    """Return whom a status is about that a reading is the first to show; "" if that is not certain.
 
     The member may have changed since the read before: the passcode can be either member's.
     """
-    shown, member = call.seen.reading, reading.person_id
+    shown, member, started_at = call.seen.reading, reading.person_id, call.life.started_at
     named = shown.person_id if shown is not None else None
     if member is None:
         return (call.seen.person_id or "") if named is None else ""
-    stood_there = shown is None or named == member or (named is None and call.ledger.assigned_person_id == member)
+    if named is None and call.ledger.assigned_person_id == member:
+        return member  # our assign was the first: nobody else had put anybody on the call
+    is_late = started_at is not None and reading.read_at - started_at > FOUND_LATE
+    stood_there = not is_late if shown is None else named == member
     return member if stood_there and call.seen.person_id in {None, member} else ""
 
 

@@ -34,14 +34,14 @@ def nearest(typed: str, words: Iterable[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def has_same_account(key: str, person_id: str, keys: Iterable[str]) -> bool:
-    """Tell whether a member's account is also one of another institution, whose key is longer.
+def is_account_of_another(key: str, person_id: str, keys: Iterable[str]) -> bool:
+    """Tell whether the service would take a member for one of another institution, whose key is longer.
 
-    The service names an account ``{institutionKey}-{personId}``. So member 2-p-9 of cu-1 is member p-9 of cu-1-2.
-    Spec: Rules per operation 1.
+    It names an account ``{institutionKey}-{personId}``. So member 2-p-9 of cu-1 is member p-9 of cu-1-2. Spec: Rules per
+    operation 1.
     """
-    alias = f"{key}-{person_id}"
-    return any(len(other) > len(key) and alias.startswith(f"{other}-") for other in keys)
+    alias = f"{key}-{person_id}".casefold()
+    return any(len(other) > len(key) and alias.startswith(f"{other}-".casefold()) for other in keys)
 
 
 def shown(typed: str) -> str:

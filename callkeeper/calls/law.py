@@ -121,7 +121,7 @@ LAW: tuple[Article, ...] = (
     _article(
         "doubted_since_verified",
         {_ENROLL},
-        "something has spoken against the caller since a person verified them; if the word still holds, say it again",
+        "something new was read against the caller after a person had verified them; if the word still holds, say it again",
         doubted_since_verified=True,
     ),
     _article(

@@ -68,13 +68,13 @@ def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tup
     return shown
 
 
-def is_green_voice(name: str, policies: Policies) -> bool:
+def shows_green_voice(name: str, policies: Policies) -> bool:
     """Tell whether a policy of this name says that the voice is the member's."""
     return name != MANUAL_GREEN and policies.colour(name) is Colour.GREEN
 
 
 def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
-    """Return what was seen, with what came together with another member: it may be about the one before as well."""
+    """Return what was seen. A mismatch or a recognised voice that came with the next member is noted of the former, too."""
     former = before.person_id
     if former is None or former == seen.person_id:
         return seen
@@ -82,7 +82,7 @@ def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
     mismatched, known_as = seen.mismatched_members, seen.authenticated_members
     if MISMATCH in came and former not in mismatched:
         mismatched = (*mismatched, former)
-    is_known = any(one == FULL_AUTHENTICATION or (one != MISMATCH and is_green_voice(one, policies)) for one in came)
+    is_known = any(one == FULL_AUTHENTICATION or (one != MISMATCH and shows_green_voice(one, policies)) for one in came)
     if is_known and former not in known_as:
         known_as = (*known_as, former)
     return replace(seen, mismatched_members=mismatched, authenticated_members=known_as)

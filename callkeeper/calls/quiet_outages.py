@@ -39,6 +39,9 @@ SILENT_CALLS: Final = 8
 DISTURBED: Final = 6
 """From so many failures between answers in two minutes on, requests fail. Five in a row open a breaker."""
 
+UNKNOWN_CALLS: Final = 20
+"""From so many reads in two minutes on that name no call, it is not the calls: each is read four times in that time."""
+
 DISTURBED_SHARE: Final = 0.15
 """From this share of all requests on. If half of them fail at random, a quarter follows an answer."""
 
@@ -157,9 +160,9 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
 
 
 def _unknown_calls(recent: Sequence[Snapshot]) -> str | None:
-    """Return how often the service knew no call for which it was asked, if it knew none at all."""
+    """Describe how many reads of details found no such call; None if any was answered."""
     outcomes = sum((minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=DETAILS) for minute in recent), Counter())
-    if outcomes["CallNotFound"] < DISTURBED or outcomes["answered"]:
+    if outcomes["CallNotFound"] < UNKNOWN_CALLS or outcomes["answered"]:
         return None
     return f"{DETAILS}: {outcomes['CallNotFound']} of {outcomes.total()} in two minutes, because it knows no such call"
 
@@ -197,7 +200,7 @@ def _not_active(signals: Signals) -> Iterator[Incident]:
             f"The service {says}, and it has {calls}: nothing is assigned, checked, enrolled or rejected there. {remedy}, "
             "or take it out of CALLKEEPER_INSTITUTIONS."
         )
-        yield Incident(IncidentKind.NOT_ACTIVE, "An institution with calls is not active", advice, one.key)
+        yield Incident(IncidentKind.NOT_ACTIVE, "Nothing is done for an institution with calls", advice, one.key)
 
 
 _OBSTACLES: Final = {
@@ -207,7 +210,7 @@ _OBSTACLES: Final = {
     ),
     "test_mode": (
         "says that it is in test mode",
-        "Have the service's operator end that, name it in CALLKEEPER_TEST_INSTITUTIONS",
+        "Have the service's operator end that. Or name it in CALLKEEPER_TEST_INSTITUTIONS",
     ),
 }
 """What the service says of an institution that is Active, and what to do. One that was never handled stays quiet."""

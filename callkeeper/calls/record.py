@@ -163,7 +163,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     in_shadow: bool = False
     """See ``Word``."""
     is_doubted: bool = False
-    """Something has spoken against the caller since a person said it, which a read since then had not shown yet."""
+    """Something new was read against the caller after this word and the first read that followed it."""
 
 
 ASKED = "asked by rule"

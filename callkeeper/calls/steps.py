@@ -88,7 +88,7 @@ class Establish(msgspec.Struct, frozen=True):
 class WriteFacts(msgspec.Struct, frozen=True):
     """Write the facts to the trail because they changed but the verdict did not, then take the step ``then``.
 
-    ``facts`` is their signature. The step comes with it, because to decide again costs 8 % of a check (*measured*).
+    ``facts`` is their signature. ``then`` is kept, because deciding again would cost 8 % of a check (*measured*).
     """
 
     entry: Entry

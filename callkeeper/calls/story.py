@@ -283,7 +283,7 @@ def row_of(line: Tried) -> Row:
         case "shadowed":
             return Row("~", line.rule, f"in shadow: {would(line)}")
         case "failed":
-            return Row("-", line.rule, f"{line.fact} must be {shown(line.wanted)}, it is {shown(line.was)}")
+            return Row("-", line.rule, f"{line.fact} is {shown(line.was)}, must be {shown(line.wanted)}")
         case "elsewhere":
             return Row(".", line.rule, "not for this institution")
         case "unasked":

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.action_status import PENDING, ActionState, ActionStatus, line_of, status_of
-from callkeeper.calls.institutions import has_same_account
+from callkeeper.calls.institutions import is_account_of_another
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Statement, parse_note
 from callkeeper.calls.rules.book import RuleBook
@@ -131,13 +131,13 @@ class Actions:
         return accepted.action_id, call_id
 
     async def _refuse_another_account(self, known: Known, body: Body) -> None:
-        """Refuse a member who has the same account as one of another institution, unless the service named them itself."""
+        """Refuse a member whom the service would take for one of another institution, unless the queue has named them."""
         if not isinstance(body, AssignBody | VerifiedBody):
             return
         if body.person_id in {one.person_id for one in known.call.seen.candidates}:
             return
-        keys = [key.decode() for key in await self._redis.hkeys(self._keys.standings)]
-        if has_same_account(known.call_id.institution_key, body.person_id, keys):
+        keys = [key.decode() for key in await self._redis.hkeys(self._keys.owned)]
+        if is_account_of_another(known.call_id.institution_key, body.person_id, keys):
             raise invalid(
                 "person_id", "with this institution's key, it names the account of another institution's member"
             )

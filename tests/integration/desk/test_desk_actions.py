@@ -58,7 +58,7 @@ async def test_member_who_has_the_account_of_another_institution_is_refused(desk
     """The service calls p-9 of cu-1-2 and 2-p-9 of cu-1 by one name. A token of cu-1 must not reach the former."""
     desk.stage.world.add_institution(f"{KEY}-2", "Second")
     call = await desk.begin_call(END, run_s=5, is_pushed=False)
-    await desk.redis.hset(desk.store.keys.standings, f"{KEY}-2", "{}")
+    await desk.redis.hset(desk.store.keys.owned, f"{KEY}-2", 1)
     more = {"validation_type": "Other"} if action == "verified" else {}
     refused = await desk.say(call, action, person_id="2-p-9", **more)
     assert (refused.status_code, refused.json()["code"]) == (400, "invalid")

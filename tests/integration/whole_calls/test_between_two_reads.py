@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.notes import Distrusted, Withdrawn
 from callkeeper.calls.record import Identity
 from callkeeper_sandbox.service.effects import check
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import EAGER, KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -143,3 +144,28 @@ async def test_distrust_before_the_first_read_is_of_the_member_whom_that_read_sh
     await resume(rig)
     await rig.run(200)
     assert (call.person_id, call.rejected, theirs.manual_person_id) == ("p-2", False, "p-2")
+
+
+async def test_sign_that_an_outage_hid_asks_for_the_word_again(rig: Rig) -> None:
+    """Ann could not know of the other voice, although the first read after her word shows it: it comes a minute later."""
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 25), Happening(Kind.END, 900), run_s=20)
+    for target in ("details", "check"):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.DROP))
+    await rig.note(call, verified(rig))
+    await rig.run(60)
+    check(call, "other-tool", rig.clock.now)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(60)
+    assert call.manual_person_id is None
+    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+
+
+async def test_distrust_that_nobody_took_up_is_not_of_the_member_who_came_meanwhile(rig: Rig) -> None:
+    """Workers are down. Bob distrusts the caller as p-1; by the time of the first read, the call is p-2's."""
+    call = rig.stage.call(claimed(2, "p-1"), claimed(40, "p-2"), Happening(Kind.END, 300))
+    await rig.push(call)
+    rig.stage.advance(10)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="a robot"))
+    rig.stage.advance(40)
+    await rig.run(60)
+    assert (call.person_id, call.rejected) == ("p-2", False)

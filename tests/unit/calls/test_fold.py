@@ -281,9 +281,16 @@ def test_person_of_an_operator_stays_theirs_after_our_assign(is_operators: bool)
 )
 def test_passcode_that_came_with_another_member_is_nobodys(shown: Any, now_reads: str | None, verified_as: str) -> None:
     """It may be of either. If details have named nobody so far, the queue's member counts."""
-    found = read_again(call(reading=shown), person_id=now_reads, status="MFAValidated")
+    found = read_again(call(reading=shown, started_at=NOW), person_id=now_reads, status="MFAValidated")
     assert found.statements.identity is not None
     assert found.statements.identity.person_id == verified_as
+
+
+def test_passcode_of_a_call_that_was_found_late_is_nobodys() -> None:
+    """Others may have stood there before the first read."""
+    found = read_again(call(reading=None, started_at=NOW - seconds(16)), status="MFAValidated")
+    assert found.statements.identity is not None
+    assert found.statements.identity.person_id == ""
 
 
 def test_passcode_that_came_with_our_assign_is_of_the_member_whom_we_assigned() -> None:

@@ -375,7 +375,7 @@ def test_institution_that_was_handled_until_now_is_told_whatever_the_service_say
 def test_service_that_knows_none_of_the_calls_is_told(answered: int, kinds: list[str]) -> None:
     """Each of these answers is a proper one; only all of them together show the outage."""
     outcomes = minute(
-        (figure.SERVICE_REQUESTS, ("details", "CallNotFound"), 6),
+        (figure.SERVICE_REQUESTS, ("details", "CallNotFound"), 20),
         (figure.SERVICE_REQUESTS, ("details", "answered"), answered),
     )
     assert [one.kind.value for one in found(minutes=outcomes)] == kinds

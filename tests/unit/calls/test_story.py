@@ -44,7 +44,7 @@ def test_story_shows_how_every_rule_fared() -> None:
     assert held.text == f"decided: hold, by rule 'otherwise': No rule asks for anything. [rules {DEMO.digest}]"
     assert [row.rule for row in held.rows] == [rule.name for rule in DEMO.rules]
     assert {row.mark for row in held.rows[:-1]} == {"-"}
-    assert held.rows[0] == Row("-", "distrusted", "distrusted must be true, it is false")
+    assert held.rows[0] == Row("-", "distrusted", "distrusted is false, must be true")
     assert held.rows[-1] == Row("+", "otherwise", "matches: hold")
     assert enrolled.text.startswith("decided: enroll with OneTimePasswordAuth, by rule 'verified': ")
     assert enrolled.rows[-2:] == (
