@@ -33,6 +33,9 @@ STUCK_S = 30.0
 
 STUCK_EXIT = 70
 
+SAYING_S = 1.0
+"""How long the watchdog waits for its last log line, in seconds. It ends the process even if logging hangs."""
+
 
 class Watchdog:
     """Looks every 200 ms, in a thread of its own."""
@@ -45,6 +48,8 @@ class Watchdog:
         *,
         keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
+        leave: Callable[[int], object] = os._exit,
+        stuck_s: float = STUCK_S,
     ) -> None:
         self._keys = keys
         self._redis = redis
@@ -53,6 +58,8 @@ class Watchdog:
         self._waker = waker
         self._log = log
         self._now_ms = now_ms
+        self._leave = leave
+        self._stuck_s = stuck_s
         self._is_over = False
         self._check_now = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -114,6 +121,16 @@ class Watchdog:
 
     def _watch(self) -> None:
         beat_at_s = self._beat_at_s
-        if beat_at_s is not None and time.monotonic() - beat_at_s > STUCK_S:
-            self._log.error("shift_stuck", after_s=round(time.monotonic() - beat_at_s, 1))
-            os._exit(STUCK_EXIT)
+        if beat_at_s is not None and time.monotonic() - beat_at_s > self._stuck_s:
+            self._end(after_s=round(time.monotonic() - beat_at_s, 1))
+
+    def _end(self, after_s: float) -> None:
+        """Log why, and end the process. What holds the shift up may hold up logging, too."""
+
+        def say() -> None:
+            self._log.error("shift_stuck", after_s=after_s)
+
+        saying = threading.Thread(target=say, name="last words", daemon=True)
+        saying.start()
+        saying.join(SAYING_S)
+        self._leave(STUCK_EXIT)

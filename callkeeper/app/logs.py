@@ -4,6 +4,8 @@ The last step before a line is written applies the allow-list of `callkeeper.app
 and places, because their messages and variables may contain callers' data.
 """
 
+import atexit
+import io
 import logging
 import os
 import re
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, TextIO, cast
 
@@ -20,6 +23,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from callkeeper.app.log_writer import LogWriter, Sink
 from callkeeper.app.terminal import is_visible
 from callkeeper.app.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
 from callkeeper.calls.traceback_filter import filtered_traceback
@@ -30,13 +34,20 @@ _NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
 """Seven digits or more, as people and programs write phone numbers."""
 
 
-def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Send our events and the libraries' messages to a stream, as ``json`` or for a ``console``; return the logger."""
-    lines = _Lines(sys.stdout if stream is None else stream)
+_WRITERS: Final[list[LogWriter]] = []
+"""What writes the lines of this process, if its log is set up."""
+
+
+def set_up_logging(log_format: str, *, sink: Sink | None = None) -> FilteringBoundLogger:
+    """Send our events and the libraries' messages to a file, as ``json`` or for a ``console``; return the logger."""
     processors = _processors(log_format)
+    wrapper = structlog.make_filtering_bound_logger(logging.INFO)
+    telling = structlog.wrap_logger(structlog.ReturnLogger(), processors=processors, wrapper_class=wrapper)
+    lines = LogWriter(_unbuffered(sys.stdout) if sink is None else sink, partial(_tell_lost, telling.bind()))
+    _write_to(lines)
     structlog.configure(
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=wrapper,
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
@@ -45,19 +56,43 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
     return log
 
 
-class _Lines:
-    """Writes lines to a stream. One is lost if the disk is full or the reader is gone: a log must not stop the work."""
+def _tell_lost(log: Any, lines: int) -> str:
+    line: str = log.warning("log_lines_lost", lines=lines)
+    return line
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
 
-    def msg(self, line: str) -> None:
-        with self._lock, suppress(OSError):
-            self._stream.write(line + "\n")
-            self._stream.flush()
+def _unbuffered(stream: TextIO) -> Sink:
+    """Return a stream's file without its buffers."""
+    try:
+        return io.FileIO(stream.fileno(), "wb", closefd=False)
+    except io.UnsupportedOperation:  # a stream in memory
+        return stream.buffer
 
-    debug = info = warning = error = critical = msg
+
+def _write_to(lines: LogWriter) -> None:
+    """Write to this writer from now on, and at the end of the process what it still has."""
+    while _WRITERS:
+        _WRITERS.pop().close()
+    _WRITERS.append(lines)
+    atexit.unregister(flush_log)
+    atexit.register(flush_log)
+
+
+def flush_log(within_s: float = 1.0) -> None:
+    """Wait until the lines so far are written. A reader that does not read is not waited for longer than this."""
+    for writer in _WRITERS:
+        writer.flush(within_s)
+
+
+def leave_now(code: int) -> None:
+    """End the process at once, but for the lines that are still to be written."""
+    flush_log()
+    os._exit(code)
+
+
+def lines_lost() -> int:
+    """Return how many lines this process has lost, because nobody read them or the disk was full."""
+    return sum(writer.lost for writer in _WRITERS)
 
 
 def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:

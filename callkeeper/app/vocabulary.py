@@ -32,6 +32,9 @@ LIBRARY_MESSAGE: Final = "library_message"
 EVENTS: Final[dict[str, LogEvent]] = {
     LIBRARY_MESSAGE: _event("the first line of a library's message", "library", "message"),
     "crashed": _event("a bug ended this process or one of its threads"),
+    "log_lines_lost": _event(
+        "as many lines are missing before this one: nobody read the log for a while, or its disk was full", "lines"
+    ),
     # receiver
     "push_accepted": _event(
         "an event was recorded and answered with 202",

@@ -20,6 +20,7 @@ from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.archive_reader import archived_calls
 from callkeeper.app.connection_limit import ReservedConnections, room_for_others
 from callkeeper.app.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
+from callkeeper.app.logs import lines_lost
 from callkeeper.app.middleware import Forwarded, PlainPath
 from callkeeper.app.pages import hiding_key, pages
 from callkeeper.app.settings import WebSettings
@@ -64,6 +65,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     writer = FigureWriter(
         figures, Author.here("web", rules=book.digest if book else ""), keys=store.keys, minutes_kept_s=minutes_s
     )
+    writer.lines_lost = lines_lost
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)
     counting = PushCounting(figures)

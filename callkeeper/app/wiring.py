@@ -1,6 +1,5 @@
 """Builds a worker from its parts."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +8,7 @@ import uvloop
 
 from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.connections import blocking_redis, warn_of_redis, worker_redis
+from callkeeper.app.logs import leave_now, lines_lost
 from callkeeper.app.process import collect_seldom
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
@@ -105,14 +105,14 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         live=live,
         shadow=len(book.rules) - live,
     )
-    watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys)
+    watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys, leave=leave_now)
     runtime.beat = watchdog.beat
     functions = {ADVANCE: _resting(advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}
     jobs = job_class(functions, queue_name=keys.queue_name)
     runtime.tidy()
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, author, keys=keys, minutes_kept_s=minutes_s)
-    writer.doing = runtime.doing
+    writer.doing, writer.lines_lost = runtime.doing, lines_lost
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
     watch = alert_watch(settings.alerts, settings.store, log)
@@ -130,7 +130,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
 
 def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: WorkerRuntime) -> CallWorker:
     return CallWorker(
-        blocking_redis(place), job_class=jobs, on_stop=runtime.stop, leave=os._exit, queue_name=keys.queue_name
+        blocking_redis(place), job_class=jobs, on_stop=runtime.stop, leave=leave_now, queue_name=keys.queue_name
     )
 
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from callkeeper.app.logs import flush_log
 from callkeeper_sandbox.demo.fleet import STOP_S, Fleet, ManagedProcess, plain_environment
 
 PRELOADED = (
@@ -175,6 +176,7 @@ def _run(order: dict[str, object]) -> None:
     except BaseException:  # noqa: BLE001  (what Python itself would print)
         sys.excepthook(*sys.exc_info())
     finally:
+        flush_log()  # what is registered with `atexit`
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -230,6 +230,12 @@ STORED_UNREADABLE: Final = Figure(
 )
 REDIS_FAILED: Final = Figure("redis_failed", "steps that ended because Redis failed")
 
+# Processes
+
+LOG_LINES_LOST: Final = Figure(
+    "log_lines_lost", "lines of a process's log that nobody read for too long, or whose disk was full"
+)
+
 FIGURES: Final[dict[str, Figure]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Figure)
 }

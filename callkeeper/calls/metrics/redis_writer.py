@@ -103,6 +103,9 @@ class FigureWriter:
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
         self.doing: Callable[[], Doing] = Doing
+        self.lines_lost: Callable[[], int] = lambda: 0
+        """Returns how many lines of its log this process has lost."""
+        self._lines_counted = 0
         self._memory = memory or memory_of
         self._monotonic, self._began_at = monotonic, monotonic()
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
@@ -114,7 +117,7 @@ class FigureWriter:
         Raises:
             redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
-        batch = self.figures.batch()
+        batch = self._batch()
         redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
         self.figures.written(batch)
 
@@ -129,9 +132,16 @@ class FigureWriter:
 
     async def write_async(self, redis: "AsyncRedis", *, is_last: bool = False) -> None:
         """Do what `write` does, from a coroutine."""
-        batch = self.figures.batch()
+        batch = self._batch()
         await redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
         self.figures.written(batch)
+
+    def _batch(self) -> Batch:
+        lost = self.lines_lost()
+        if lost > self._lines_counted:
+            self.figures.count(figure.LOG_LINES_LOST, n=lost - self._lines_counted)
+            self._lines_counted = lost
+        return self.figures.batch()
 
     def _arguments(self, batch: Batch, *, is_last: bool = False) -> tuple[list[str], list[Arg]]:
         keys, author = self._keys, self.author

@@ -13,7 +13,7 @@ import pytest
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from callkeeper.app.logs import _REPORTERS, report_lines_to, set_up_logging
+from callkeeper.app.logs import _REPORTERS, flush_log, lines_lost, report_lines_to, set_up_logging
 from callkeeper.service.secret import Secret
 
 CANARY = "canary-7f3a"
@@ -30,20 +30,29 @@ def restored_logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+class Stream(io.BytesIO):
+    """A file in memory."""
+
+    def text(self) -> str:
+        """Return everything that was logged until now."""
+        flush_log()
+        return self.getvalue().decode()
+
+
 @pytest.fixture
-def stream() -> io.StringIO:
+def stream() -> Stream:
     """Return where the lines go."""
-    return io.StringIO()
+    return Stream()
 
 
-def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+def lines(stream: Stream) -> list[dict[str, Any]]:
     """Return all JSON lines that were written."""
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [json.loads(line) for line in stream.text().splitlines()]
 
 
-def test_log_line_is_json_with_a_utc_time(stream: io.StringIO) -> None:
+def test_log_line_is_json_with_a_utc_time(stream: Stream) -> None:
     """One event is one line of JSON with UTC time, level and name, in this order, and then keys and process."""
-    set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", is_test=False)
+    set_up_logging("json", sink=stream).info("push_accepted", voice_id="voice-1", is_test=False)
     [line] = lines(stream)
     assert list(line)[:3] == ["timestamp", "level", "event"]
     assert line.pop("timestamp").endswith("Z")
@@ -51,45 +60,53 @@ def test_log_line_is_json_with_a_utc_time(stream: io.StringIO) -> None:
     assert line == {"event": "push_accepted", "level": "info", "voice_id": "voice-1", "is_test": False}
 
 
-def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: io.StringIO) -> None:
+def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: Stream) -> None:
     """A key that the vocabulary does not allow is dropped, and the line names it."""
-    set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", phone_number=CANARY)
+    set_up_logging("json", sink=stream).info("push_accepted", voice_id="voice-1", phone_number=CANARY)
     [line] = lines(stream)
     assert line["dropped"] == ["phone_number"]
-    assert CANARY not in stream.getvalue()
+    assert CANARY not in stream.text()
 
 
-class Full(io.StringIO):
+class Full(Stream):
     """A file on a disk that is full for a while."""
 
     is_full = True
 
-    def write(self, text: str, /) -> int:
+    def write(self, data: Any, /) -> int:
         """Write, or fail like a full disk."""
         if self.is_full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return super().write(text)
+        return super().write(data)
 
 
 def test_line_that_cannot_be_written_stops_no_work() -> None:
-    """The disk of the log is full, or its reader is gone: lines are lost, calls are handled."""
+    """The disk of the log is full, or its reader is gone: lines are lost and counted, calls are handled."""
     stream = Full()
-    log = set_up_logging("json", stream=stream)
+    log = set_up_logging("json", sink=stream)
     log.info("worker_started", worker="w-1")
+    flush_log()
     stream.is_full = False
     log.info("worker_stopped", worker="w-1")
-    assert [line["event"] for line in lines(stream)] == ["worker_stopped"]
+    stopped, lost = lines(stream)
+    assert (stopped["event"], lost["event"], lost["level"], lost["lines"]) == (
+        "worker_stopped",
+        "log_lines_lost",
+        "warning",
+        1,
+    )
+    assert lines_lost() == 1
 
 
-def test_log_drops_every_key_of_an_unknown_event(stream: io.StringIO) -> None:
+def test_log_drops_every_key_of_an_unknown_event(stream: Stream) -> None:
     """An event that is not in the vocabulary is written with its name only."""
-    set_up_logging("json", stream=stream).info("something_new", status=CANARY)
-    assert CANARY not in stream.getvalue()
+    set_up_logging("json", sink=stream).info("something_new", status=CANARY)
+    assert CANARY not in stream.text()
 
 
-def test_log_says_which_call_and_event_a_line_is_about(stream: io.StringIO) -> None:
+def test_log_says_which_call_and_event_a_line_is_about(stream: Stream) -> None:
     """After a task has bound its call and event, all its lines have them, also those of libraries."""
-    log = set_up_logging("json", stream=stream)
+    log = set_up_logging("json", sink=stream)
 
     def work() -> None:
         bind_contextvars(institution="cu-1", voice_id="voice-1", trace_id="0af7")
@@ -104,10 +121,10 @@ def test_log_says_which_call_and_event_a_line_is_about(stream: io.StringIO) -> N
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_log_never_shows_a_secret(log_format: str, stream: io.StringIO) -> None:
+def test_log_never_shows_a_secret(log_format: str, stream: Stream) -> None:
     """A secret under an allowed key is masked by its type."""
-    set_up_logging(log_format, stream=stream).info("push_accepted", voice_id=Secret(CANARY))
-    assert CANARY not in stream.getvalue()
+    set_up_logging(log_format, sink=stream).info("push_accepted", voice_id=Secret(CANARY))
+    assert CANARY not in stream.text()
 
 
 def fail_with_locals(told: str) -> None:
@@ -119,22 +136,22 @@ def fail_with_locals(told: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format: str, stream: io.StringIO) -> None:
+def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format: str, stream: Stream) -> None:
     """A traceback contains types and places of the whole chain, but no message, source line or variable."""
-    log = set_up_logging(log_format, stream=stream)
+    log = set_up_logging(log_format, sink=stream)
     try:
         fail_with_locals(CANARY)
     except ExceptionGroup:
         log.exception("step_failed")
-    text = stream.getvalue()
+    text = stream.text()
     assert CANARY not in text
     for expected in ("ExceptionGroup", "RuntimeError", "ValueError", "app/test_logs.py", "fail_with_locals"):
         assert expected in text
 
 
-def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
+def test_log_takes_the_libraries_messages(stream: Stream) -> None:
     """A library's message becomes an event with its name, the first line of the message, and the places."""
-    set_up_logging("json", stream=stream)
+    set_up_logging("json", sink=stream)
     try:
         fail_with_locals(CANARY)
     except ExceptionGroup:
@@ -143,7 +160,7 @@ def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
     assert (line["event"], line["level"], line["library"]) == ("library_message", "error", "uvicorn.asgi")
     assert line["message"] == "Exception in ASGI application"
     assert line["error"] == "ExceptionGroup"
-    assert CANARY not in stream.getvalue()
+    assert CANARY not in stream.text()
 
 
 @pytest.mark.parametrize(
@@ -151,61 +168,59 @@ def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
     [{"level": logging.CRITICAL}, {"propagate": False}, {"disabled": True}],
     ids=["a level", "no propagation", "switched off"],
 )
-def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream: io.StringIO) -> None:
+def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream: Stream) -> None:
     """A logger that a library disabled or redirected earlier still logs."""
     library = logging.getLogger("a.library")
     for name, value in settings.items():
         setattr(library, name, value)
-    set_up_logging("json", stream=stream)
+    set_up_logging("json", sink=stream)
     library.warning("not well")
     assert [line["message"] for line in lines(stream)] == ["not well"]
 
 
 @pytest.mark.parametrize("library", ["uvicorn.error", "rq.worker", "httpx", "asyncio"])
-def test_log_leaves_out_the_libraries_chatter(
-    library: str, stream: io.StringIO, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_leaves_out_the_libraries_chatter(library: str, stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
     """Of libraries' messages only warnings and errors are logged."""
-    set_up_logging("json", stream=stream)
+    set_up_logging("json", sink=stream)
     caplog.set_level(logging.INFO, logger=library)
     logging.getLogger(library).info("HTTP Request: GET https://service.example/external/calls/%s", CANARY)
-    assert stream.getvalue() == ""
+    assert stream.text() == ""
 
 
 @pytest.mark.parametrize("number", ["5550100001", "+1 (555) 010-0001", "555.010.0001", "0015550100001"])
-def test_log_shows_four_digits_of_a_number(number: str, stream: io.StringIO) -> None:
+def test_log_shows_four_digits_of_a_number(number: str, stream: Stream) -> None:
     """In a library's message, a text that could be a phone number is cut to four digits."""
-    set_up_logging("json", stream=stream)
+    set_up_logging("json", sink=stream)
     logging.getLogger("httpx").warning("no answer about %s from port 5432 after 30 s", number)
     [line] = lines(stream)
     assert line["message"] == "no answer about …0001 from port 5432 after 30 s"
 
 
-def test_log_takes_warnings(stream: io.StringIO) -> None:
+def test_log_takes_warnings(stream: Stream) -> None:
     """A Python warning becomes a log line."""
-    set_up_logging("json", stream=stream)
+    set_up_logging("json", sink=stream)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.getLogger("py.warnings").warning("DeprecationWarning: old")
     assert lines(stream)[0]["library"] == "py.warnings"
 
 
-def test_log_for_the_eye_is_one_line(stream: io.StringIO) -> None:
+def test_log_for_the_eye_is_one_line(stream: Stream) -> None:
     """The console format shows time, level, name and keys on one line, whatever a value contains."""
-    set_up_logging("console", stream=stream).info("push_refused", reason="two words\nand a line")
-    [line] = stream.getvalue().splitlines()
+    set_up_logging("console", sink=stream).info("push_refused", reason="two words\nand a line")
+    [line] = stream.text().splitlines()
     assert line.endswith(r"push_refused                reason='two words\nand a line'")
 
 
-def test_structlog_itself_writes_the_same_lines(stream: io.StringIO) -> None:
+def test_structlog_itself_writes_the_same_lines(stream: Stream) -> None:
     """A package that calls structlog.get_logger gets our logger."""
-    set_up_logging("json", stream=stream)
+    set_up_logging("json", sink=stream)
     structlog.get_logger("anything").warning("token_fault")
     assert lines(stream)[0]["event"] == "token_fault"
 
 
 @pytest.mark.parametrize("error", [RuntimeError, structlog.DropEvent])
-def test_log_can_be_reported_to_a_processor(stream: io.StringIO, error: type[BaseException]) -> None:
+def test_log_can_be_reported_to_a_processor(stream: Stream, error: type[BaseException]) -> None:
     """It sees every line as it is written, cannot change it, and its errors stop nothing."""
     seen: list[dict[str, Any]] = []
 
@@ -216,7 +231,7 @@ def test_log_can_be_reported_to_a_processor(stream: io.StringIO, error: type[Bas
 
     report_lines_to(report)
     try:
-        log = set_up_logging("json", stream=stream)
+        log = set_up_logging("json", sink=stream)
         log.info("push_accepted", voice_id="voice-1", phone_number=CANARY)
         log.error("crashed", exc_info=ValueError(CANARY))
     finally:
