@@ -1,21 +1,23 @@
 -- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
 -- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since, survey, unstarted,
 --       pauses_restored
--- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
---       up_ms, cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
+-- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules,
+--       ahead_ms, up_ms, cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits,
+--       hits_kept_s, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, as '', when any
 -- process wrote last, and as 'began', when a web process or a worker reported after a time without any. `lately` has rows
 -- and last words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys,
--- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the
--- process's own clock, `up_ms` how long it has run, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if
--- the process shuts down. A process that vanished is remembered for `vanished_kept_s`.
+-- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `ahead_ms` by how
+-- much the process's clock is ahead of this one, '' if it does not know yet, `up_ms` how long it has run, `cpu` its share
+-- of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A process that vanished is remembered for
+-- `vanished_kept_s`.
 -- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last
 -- words. '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day
 -- with `slots` an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
 -- '*' is an answer that was seen, `assumption|answer|institution`, with the value `n|shape`. `survey` keeps of each answer
 -- how often it was seen, when first and last, and since when at each of at most MOST_PLACES institutions, a number that is
 -- put in front.
--- Returns 1, or 0 for a repetition.
+-- Returns 1, or 0 for a repetition; and the time: only the process knows how long this command waited before it ran.
 local now = now_ms()
 local function see(what, value)
     local assumption, answer, institution = string.match(what, '^([^|]*)|([^|]*)|(.*)$')
@@ -47,7 +49,7 @@ if is_last == '1' then
     redis.call('ZREM', running_key, running)
     redis.call('DEL', process_key)
 end
-if tonumber(number) <= tonumber(redis.call('HGET', claimer_key, 'batch') or '0') then return 0 end
+if tonumber(number) <= tonumber(redis.call('HGET', claimer_key, 'batch') or '0') then return {0, now} end
 redis.call('HSET', claimer_key, 'batch', number)
 redis.call('EXPIRE', claimer_key, number_kept_s)
 
@@ -111,7 +113,7 @@ if is_last ~= '1' then
         end
     end
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
-        'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
+        'ahead', ahead_ms, 'cpu', cpu, 'doing', doing)
     redis.call('HSETNX', process_key, 'since', now - up_ms)
     replace_one(math.min(redis.call('HGET', process_key, 'since'), now - alive_ms))
     redis.call('PEXPIRE', process_key, alive_ms)
@@ -119,7 +121,7 @@ if is_last ~= '1' then
     redis.call('ZADD', running_key, now, running)
     redis.call('EXPIRE', running_key, vanished_kept_s)
 end
-if #ARGV < rest then return 1 end
+if #ARGV < rest then return {1, now} end
 local minute = minute .. string.format('%d', math.floor(now / 60000))
 local day, hour = string.format('%d', math.floor(now / 86400000)), math.floor(now / 3600000) % 24
 local has_new_day, has_hits = false, false
@@ -170,4 +172,4 @@ redis.call('EXPIRE', figures_key, kept_s)
 redis.call('EXPIRE', minute, minute_kept_s)
 redis.call('EXPIRE', lately_key, kept_s)
 redis.call('EXPIRE', survey_key, kept_s)
-return 1
+return {1, now}

@@ -78,6 +78,9 @@ def host_of(name: str) -> str:
     return name.rsplit("-", 2)[0]
 
 
+SHORT_S: Final = 1.0
+"""The clocks are compared by exchanges shorter than this. Where Redis froze, a command was sent long before it ran."""
+
 CPU_OVER_S: Final = 30.0
 """Over how long the reported share of a core is averaged, in seconds. A burst of starts is no reason to add workers."""
 
@@ -96,6 +99,7 @@ class FigureWriter:
         memory: Callable[[], int] | None = None,
         cpu_share: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.figures = figures
         self.author = author
@@ -108,6 +112,8 @@ class FigureWriter:
         self._lines_counted = 0
         self._memory = memory or memory_of
         self._monotonic, self._began_at = monotonic, monotonic()
+        self._clock = clock
+        self._ahead_ms: int | None = None
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._script = Script(keys, "add_figures", constants={"MOST_PLACES": MOST_PLACES})
 
@@ -117,8 +123,9 @@ class FigureWriter:
         Raises:
             redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
-        batch = self._batch()
-        redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
+        batch, sent_at_s = self._batch(), self._monotonic()
+        _, now_ms = redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
+        self._compare_clocks(sent_at_s, now_ms)
         self.figures.written(batch)
 
     def note_started(self, redis: "Redis") -> None:
@@ -132,9 +139,20 @@ class FigureWriter:
 
     async def write_async(self, redis: "AsyncRedis", *, is_last: bool = False) -> None:
         """Do what `write` does, from a coroutine."""
-        batch = self._batch()
-        await redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
+        batch, sent_at_s = self._batch(), self._monotonic()
+        _, now_ms = await redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
+        self._compare_clocks(sent_at_s, now_ms)
         self.figures.written(batch)
+
+    def _compare_clocks(self, sent_at_s: float, now_ms: int) -> None:
+        """Note how far our clock is ahead of Redis's, if the answer came so soon that it tells."""
+        own_ms = self._own_ms()
+        took_s = self._monotonic() - sent_at_s
+        if took_s < SHORT_S:
+            self._ahead_ms = own_ms - int(took_s * 500) - now_ms
+
+    def _own_ms(self) -> int:
+        return self._now_ms() if self._now_ms else int(self._clock() * 1000)
 
     def _batch(self) -> Batch:
         lost = self.lines_lost()
@@ -160,7 +178,7 @@ class FigureWriter:
             "number_kept_s": REMEMBERED_S,
             "version": author.version,
             "rules": author.rules,
-            "own_ms": now_ms or int(time.time() * 1000),
+            "ahead_ms": "" if self._ahead_ms is None else self._ahead_ms,
             "up_ms": int((self._monotonic() - self._began_at) * 1000),
             "cpu": f"{self._cpu_share():.3f}",
             "doing": encode_doing(self.doing()),

@@ -1,5 +1,6 @@
 """Figures in Redis: counted in any process, added up once, read as totals and by minute."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -208,3 +209,15 @@ def test_figures_labels_may_hold_anything() -> None:
     for name in ("a|b", "ü 100%", "", "sum"):
         field = field_name(figure.DECISIONS.name, (name, "live", "hold"))
         assert parse_field(field) == (figure.DECISIONS, (name, "live", "hold"), None)
+
+
+async def test_clocks_are_compared_by_short_exchanges_alone(redis: Redis) -> None:
+    """A report that waited until a frozen Redis thawed says nothing new of the clocks."""
+    process = FigureWriter(Figures(), Author("box-1-7-aa", "worker"), clock=lambda: time.time() + 90)
+    ahead_s = []
+    for pause_ms in (1, 1, 1500):
+        await redis.client_pause(pause_ms)
+        await process.write_async(redis)
+        [shown] = await FigureReader(redis).processes()
+        ahead_s.append(shown.ahead_s)
+    assert ahead_s == [0, pytest.approx(90, abs=0.6), pytest.approx(90, abs=0.6)]
