@@ -27,9 +27,10 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.board.audit_page import SHOWN
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.archivist import sqlite_archive
-from tests.people.conftest import ADMIN, PASSWORD, Site, web_settings
+from tests.people.conftest import ADMIN, HTML, PASSWORD, Site, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.people.test_sessions_and_roles import form_token
+from tests.waiting import until
 
 SOUGHT = ("Canary Zandra", "5550199999", "canary-id-1")
 TOKENS = "desktop:canary-desk-5d0b7f2c91a4, branch:canary-desk-9e0b7f2c91a4@cu-1"
@@ -366,3 +367,42 @@ async def test_export_of_the_archive_needs_the_audit_log(redis: Redis, tmp_path:
     assert told.exit_code == 1
     assert "does not answer" in told.output
     assert "voice_id" not in told.output
+
+
+def stop_writes(admin: "BlockingRedis", folder: Path) -> None:
+    """Let Redis fail to save, after which it refuses writes (MISCONF)."""
+    admin.config_set("save", "3600 1")
+    folder.mkdir()
+    admin.config_set("dir", str(folder))
+    folder.rmdir()
+    admin.bgsave()
+    until(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err", 10, "Redis to fail")
+
+
+async def test_whoever_was_let_in_can_see_why_redis_refuses_writes(log: FilteringBoundLogger, tmp_path: Path) -> None:
+    """A refusal is an answer: the login by HTTP Basic and a session go on if they were recorded.
+
+    Others are told what is wrong, and not that Redis does not answer.
+    """
+    with embedded_redis(tmp_path) as server, BlockingRedis.from_url(server.url) as admin:
+        app = web_app(web_settings(server.url), log)
+        known, other = (httpx.ASGITransport(app, client=(f"203.0.113.{n}", 1)) for n in (1, 2))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=known, base_url="https://d") as ops,
+            httpx.AsyncClient(transport=known, base_url="https://d", headers=HTML) as browser,
+            httpx.AsyncClient(transport=other, base_url="https://d") as late,
+        ):
+            typed = dict(zip(("name", "password"), BASIC, strict=True))
+            assert (await browser.post("/login", data=typed)).status_code == 303
+            for client in (browser, ops):
+                assert (await client.get("/board", auth=BASIC if client is ops else None)).status_code == 200
+            stop_writes(admin, tmp_path / "gone")
+            for path in ("/metrics", "/board"):
+                assert (await ops.get(path, auth=BASIC)).status_code == 200, path
+                answer = await late.get(path, auth=BASIC)
+                assert (answer.status_code, "does not answer" in answer.text) == (503, False)
+                assert "Redis refuses writes: it cannot write to its disk (MISCONF)" in answer.text
+            assert (await browser.get("/board")).status_code == 200
+            typed_again = await late.post("/login", data=typed, headers=HTML)
+            assert (typed_again.status_code, "cannot write to its disk" in typed_again.text) == (503, True)

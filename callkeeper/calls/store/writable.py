@@ -78,6 +78,13 @@ def redis_words(error: RedisError) -> str:
     return REFUSALS[refusal_in(error)].what if isinstance(error, ResponseError) else network_failure(error)
 
 
+def hindrance(error: Exception) -> str:
+    """Return why nothing can be done with Redis: it refuses writes, and why, or it does not answer."""
+    if isinstance(error, ResponseError):
+        return f"Redis refuses writes: {REFUSALS[refusal_in(error)].what}"
+    return "Redis does not answer"
+
+
 def refusal_in(error: RedisError) -> WriteRefusal:
     """Return why Redis refused a write. Redis 6.2 puts the reason of a command in a script behind other words."""
     if isinstance(error, OutOfMemoryError):

@@ -28,6 +28,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, LoginLimiter, network_of
 from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.writable import hindrance
 from callkeeper.desk.access.emergency import EmergencyLogin
 from callkeeper.desk.access.people import Sessions
 from callkeeper.desk.access.required_roles import rule_of
@@ -60,7 +61,7 @@ class Doors:
         metrics_token: Opens ``/metrics``; None if it is not set.
         has_login_page: People log in by name. Otherwise the browser asks for the shared login.
         limiter: Counts wrong passwords.
-        away: Makes the page that is shown while Redis is away. It holds no data, so anybody may see it.
+        away: Makes the page that is shown while Redis is away or refuses. It holds no data, so anybody may see it.
         denied: Makes the page that says to a visitor, in words, why an address is not for them.
     """
 
@@ -71,7 +72,7 @@ class Doors:
     limiter: LoginLimiter
     auditor: Auditor
     log: FilteringBoundLogger
-    away: Callable[[], Response] | None = None
+    away: Callable[[Exception], Response] | None = None
     denied: Callable[[Visitor, str], Response] | None = None
 
 
@@ -128,8 +129,8 @@ class Gate:
         if cookie and not authorization:
             try:
                 person = await self._doors.sessions.renew(cookie)
-            except (RedisError, OSError):
-                return self._away()
+            except (RedisError, OSError) as error:
+                return self._away(error)
             if person is not None:
                 return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
         return await self._by_password(request, authorization)
@@ -160,12 +161,12 @@ class Gate:
             return _too_many(wait_s)
         try:
             await shared.note_use(origin_of(request), is_alarming=self._doors.has_login_page)
-        except (RedisError, OSError):
-            return self._away()
+        except (RedisError, OSError) as error:
+            return self._away(error)
         return Visitor(shared.account.person, shared.login.forms)
 
-    def _away(self) -> Response:
-        return self._doors.away() if self._doors.away else PlainTextResponse("Redis does not answer.\n", 503)
+    def _away(self, error: Exception) -> Response:
+        return self._doors.away(error) if self._doors.away else PlainTextResponse(f"{hindrance(error)}.\n", 503)
 
     def _login_required(self, request: Request) -> Response:
         if not self._doors.has_login_page:

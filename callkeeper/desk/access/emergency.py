@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.keys import Keys
@@ -38,20 +39,31 @@ class EmergencyLogin:
     async def note_use(self, origin: str, *, is_alarming: bool) -> None:
         """Record a use, once in a quarter of an hour for each address.
 
+        While Redis refuses writes, an address whose use was recorded within a day is let in: somebody must see why.
+
         ``is_alarming``: people log in by name here, so each use is an incident.
 
         Raises:
-            redis.exceptions.RedisError: Redis is away: nobody is let in whose login cannot be recorded.
+            redis.exceptions.RedisError: Nobody is let in while Redis is away, or if the use was not recorded.
         """
         now_s = time.monotonic()
-        self._noted_at = {one: at_s for one, at_s in self._noted_at.items() if now_s - at_s < _NOTED_EVERY_S}
-        if origin in self._noted_at:
-            await self._redis.ping()
-            return
+        self._noted_at = {one: at_s for one, at_s in self._noted_at.items() if now_s - at_s < SHOWN.total_seconds()}
+        noted_at_s = self._noted_at.get(origin)
+        try:
+            if noted_at_s is not None and now_s - noted_at_s < _NOTED_EVERY_S:
+                await self._redis.ping()
+                return
+            await self._write(origin, is_alarming=is_alarming)
+        except ResponseError:
+            if noted_at_s is None:
+                raise
+        else:
+            self._noted_at[origin] = now_s
+
+    async def _write(self, origin: str, *, is_alarming: bool) -> None:
         event = AuditEvent.EMERGENCY_LOGIN if is_alarming else AuditEvent.LOGIN
         await self._audit.write(
             AuditEntry(event=event, who=self.account.id, operator=self.account.operator, origin=origin)
         )
         if is_alarming:
             await self._redis.set(self._key, datetime.now(UTC).isoformat(timespec="seconds"), ex=SHOWN)
-        self._noted_at[origin] = now_s

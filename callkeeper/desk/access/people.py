@@ -9,6 +9,7 @@ Redis holds a session under the SHA-256 of its cookie: reading Redis does not gi
 import asyncio
 import hmac
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, replace
+from redis.exceptions import ResponseError
 
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.access_changes import note_change
@@ -196,7 +198,8 @@ class Sessions:
             longest = LONGEST_OF_VIEWERS if is_lasting else LONGEST
             left = record.began_at + longest - datetime.now(UTC)
             if left > timedelta(0):
-                await self.accounts.redis.pexpire(self._key(cookie), min(IDLE, left))
+                with suppress(ResponseError):  # Redis refuses writes: the session ends a little earlier
+                    await self.accounts.redis.pexpire(self._key(cookie), min(IDLE, left))
                 return account.person
         await self.end(cookie)
         return None

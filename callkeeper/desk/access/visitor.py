@@ -20,7 +20,7 @@ from starlette.types import Message, Scope, Send
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.cancelling import end
-from callkeeper.calls.store.writable import REFUSALS, refusal_in
+from callkeeper.calls.store.writable import REFUSALS, hindrance, refusal_in
 from callkeeper.desk.access.people import Sessions
 from callkeeper.desk.access.required_roles import RouteRule, rule_of
 from callkeeper.desk.access.rights import Person
@@ -169,11 +169,10 @@ class _Repeats:
 
 def _unwritten(error: Exception) -> str:
     """Return what is sent instead of a page whose audit entry cannot be written: why, and what to do."""
-    why, advice = "Redis does not answer", ""
+    advice = ""
     if isinstance(error, ResponseError):
-        words = REFUSALS[refusal_in(error)]
-        why, advice = f"Redis refuses writes: {words.what}", f"{words.advice} `callkeeper doctor` tells more.\n"
-    return f"{why}.\nThis cannot be written into the audit log, so it is not shown.\n{advice}"
+        advice = f"{REFUSALS[refusal_in(error)].advice} `callkeeper doctor` tells more.\n"
+    return f"{hindrance(error)}.\nThis cannot be written into the audit log, so it is not shown.\n{advice}"
 
 
 class Auditor:

@@ -315,9 +315,9 @@ class Board:
         words = "Redis does not know this call, and the archive of older calls does not answer. Try again later."
         return self.renderers.page(request, "nothing.html", 503, words=words)
 
-    async def _on_redis_away(self, request: Request, _error: Exception) -> Response:
+    async def _on_redis_away(self, request: Request, error: Exception) -> Response:
         """Show a page without data, which reloads by itself."""
-        answer = self.renderers.away()
+        answer = self.renderers.away(error)
         if request.method == "GET":
             answer.headers["Refresh"] = "5"
         return answer

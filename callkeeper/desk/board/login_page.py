@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent
+from callkeeper.calls.store.writable import hindrance
 from callkeeper.desk.access.authorization import (
     SESSION,
     Doors,
@@ -254,7 +255,7 @@ class LoginPages:
         if isinstance(refused, ProviderAway):
             refused = HTTPException(503, str(refused))
         elif not isinstance(refused, HTTPException):  # of Redis
-            words = "Redis does not answer, so nobody can log in. Try again in some seconds."
+            words = f"{hindrance(refused)}, so nobody can log in. Try again in some seconds."
             refused = HTTPException(503, words, {"Retry-After": "5"})
         if refused.status_code == HTTPStatus.FORBIDDEN:
             denied = {"detail": f"{request.method} {request.url.path}"}  # one of our routes: nothing that was typed

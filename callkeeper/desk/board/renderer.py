@@ -19,11 +19,13 @@ from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
+from redis.exceptions import ResponseError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.writable import REFUSALS, hindrance, refusal_in
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import Visitor, visitor_of
 from callkeeper.desk.board.alarms import Alarm, merged
@@ -263,9 +265,10 @@ class Renderers:
         page = self.of(visitor.person).page("nothing.html", now=self._now(), visitor=visitor, words=words)
         return HTMLResponse(page, 403)
 
-    def away(self) -> HTMLResponse:
-        """Return the page that is shown while Redis is unreachable. It holds no data, so anybody may see it."""
-        page = self.of(None).page("away.html", now=self._now(), visitor=None)
+    def away(self, error: Exception) -> HTMLResponse:
+        """Return the page that is shown while Redis is unreachable, or refuses. It holds no data, so anybody may see it."""
+        refusal = REFUSALS[refusal_in(error)] if isinstance(error, ResponseError) else None
+        page = self.of(None).page("away.html", now=self._now(), visitor=None, why=hindrance(error), refusal=refusal)
         return HTMLResponse(page, 503, {"Retry-After": "5"})
 
 
