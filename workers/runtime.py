@@ -116,6 +116,7 @@ class WorkerRuntime:
         rps: float | None = None,
         log: Any,
         figures: Figures,
+        name: str = "",
         keys: Keys,
         kept_s: int = KEPT_S,
         open_webhook_client: Callable[[], WebhookClient] | None = None,
@@ -142,6 +143,7 @@ class WorkerRuntime:
         self._queue_page = queue_page
         self._rps = rps
         self._figures = figures
+        self._name = name
         self._open_webhook_client = open_webhook_client
         self._open_archive = open_archive
         self._outboxes: list[Outbox] = []
@@ -176,6 +178,10 @@ class WorkerRuntime:
 
     def doing(self) -> Doing:
         """Return what the worker does at the moment. It can be called from any thread."""
+        doing = self._working()
+        return doing if self._parts is None else self._parts[0].gate.way.told_in(doing)
+
+    def _working(self) -> Doing:
         shift = self._shift
         if shift is None:
             return Doing()
@@ -208,7 +214,10 @@ class WorkerRuntime:
     @asynccontextmanager
     async def _beside(self, shift: Shift) -> AsyncIterator[None]:
         """Listen for wake-ups and run the outboxes while a shift runs."""
-        listening = asyncio.ensure_future(self._wakeups.listen(self._redis, self._keys.wakeup))
+        way = shift.tools.gate.way
+        listening = asyncio.ensure_future(
+            self._wakeups.listen(self._redis, self._keys.wakeup, leaves_it=lambda: way.is_doubted)
+        )
         try:
             shift.is_wanted = lambda: any(outbox.in_flight for outbox in self._outboxes)
             async with AsyncExitStack() as running:
@@ -273,7 +282,7 @@ class WorkerRuntime:
             queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
             self._outboxes.append(self._open_archive(queue))
         tokens = RedisTokenStore(self._redis, keys.prefix)
-        gate, monotonic = ServiceGate(store, self._log, figures), self._loop.time
+        gate, monotonic = ServiceGate(store, self._log, figures, name=self._name), self._loop.time
         reseller = self.client_class(self._service_config, tokens, log=self._log, observe=gate.report, see=figures.see)
         gate.see_bars_of(reseller)
         institutions = Institutions(

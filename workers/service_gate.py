@@ -47,6 +47,7 @@ from callkeeper.service import (
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import DETAILS, QUEUE, TOKEN, AuthMode, Endpoint
 from workers.answer_patterns import AnswerPatterns
+from workers.own_way import OwnWay, was_answered
 
 ALONE_S, ALONE_AMONG = 60.0, 4
 """If, within this time in seconds, at most one in so many of the answered institutions got 429, those have limits of their
@@ -103,8 +104,12 @@ class Held:
 class ServiceGate:
     """One worker's access to the table. ``report`` is the `Observe` callback of its client."""
 
-    def __init__(self, store: Store, log: Any, figures: Figures) -> None:
+    def __init__(self, store: Store, log: Any, figures: Figures, *, name: str = "") -> None:
+        """``name`` is that under which this process reports."""
         self._store = store
+        self.way = OwnWay(name, store.processes, store.monotonic, log)
+        self._kept_back: list[tuple[Endpoint, str, BaseException | None]] = []
+        """Requests without an answer whose report waits until it is known whether the own way is broken."""
         self._log = log
         self._figures = figures
         self._barred_s: Callable[[Endpoint, str], float | None] = lambda *_: None
@@ -162,13 +167,40 @@ class ServiceGate:
     async def report(
         self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float
     ) -> None:
-        """Count a finished request, and tell all workers what it says of the scopes it belongs to."""
+        """Count a finished request, and tell all workers what it says of the scopes it belongs to.
+
+        If the fault may be this process's own, that waits, or is left out.
+        """
         outcome = "answered" if error is None else type(error).__name__
         self._figures.count(figure.SERVICE_REQUESTS, endpoint.name, outcome)
         self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
         self.patterns.note(endpoint, institution_key, error, seconds)
         if endpoint is TOKEN:
             self._figures.count(figure.LOGINS, outcome)
+        for one in await self._believed(endpoint, institution_key, error, seconds):
+            await self._tell(*one)
+
+    async def _believed(
+        self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float
+    ) -> list[tuple[Endpoint, str, BaseException | None]]:
+        """Return the requests that say something of the service now: not those that failed on a broken way of our own."""
+        way, arrived = self.way, was_answered(endpoint, error)
+        was_broken = way.is_broken
+        if arrived:
+            way.answered()
+        elif arrived is False:
+            with suppress(RedisError):
+                await way.failed(seconds)
+        request = (endpoint, institution_key, error)
+        kept_back, self._kept_back = [] if was_broken else self._kept_back, []
+        if arrived is False and way.is_doubted:
+            self._kept_back = [] if was_broken else [*kept_back, request]
+            return []
+        return [*kept_back, request]
+
+    async def _tell(self, endpoint: Endpoint, institution_key: str, error: BaseException | None) -> None:
+        """Tell all workers what a finished request says of the scopes it belongs to."""
+        outcome = "answered" if error is None else type(error).__name__
         store, kind = self._store, EndpointKind.QUEUE if endpoint is QUEUE else EndpointKind.CALLS
         if error is None:
             self._answered.add(endpoint.name)

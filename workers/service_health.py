@@ -3,11 +3,14 @@
 Every few seconds a probe is sent for each open breaker: a listing of one entry for a queue, stored details of a call for
 calls, both for the account, or a login if there is no token. Each probe is a task of its own, so that a hanging one
 delays no other. Its result is reported to the gate like any other, and a success closes the breaker.
+
+A process that doubts its own way to the service (`workers.own_way`) leaves these probes to the others, and probes only its
+own way.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -47,14 +50,22 @@ class Probing:
 
     async def start_due(self) -> set[asyncio.Task[None]]:
         """Start the probes that are due now. Return all that are running."""
+        way = self.tools.gate.way
         with suppress(RedisError):
             await self.tools.store.budget.poll()
-            if self.tools.store.breakers.opened:
+            await way.look()
+            if way.is_doubted:
+                if way.take_probe():
+                    self._start(self._try_way())
+            elif self.tools.store.breakers.opened:
                 for scope in await self.tools.store.breakers.take_probes():
-                    probe = asyncio.ensure_future(self._try(scope))
-                    self._tasks.add(probe)
-                    probe.add_done_callback(self._tasks.discard)
+                    self._start(self._try(scope))
         return set(self._tasks)
+
+    def _start(self, trying: Coroutine[Any, Any, None]) -> None:
+        probe = asyncio.ensure_future(trying)
+        self._tasks.add(probe)
+        probe.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
         while True:
@@ -77,6 +88,14 @@ class Probing:
                 await self._list_one(scope.institution_key)
                 # There is no call that could fail.
                 await self.tools.gate.publish(RequestResult.ANSWER, scope.institution_key, scope.kind)
+        self.on_probed()
+
+    async def _try_way(self) -> None:
+        """Send a request that any answer to shows that this process reaches the service. It leaves logins to others."""
+        follow_trace()
+        with suppress(ResellerError, RedisError):
+            if await self.tools.service.has_token():
+                await (self._list_another() if self.institutions.keys else self.institutions.refresh())
         self.on_probed()
 
     async def _try_account(self) -> None:

@@ -4,6 +4,8 @@ It claims at the next known due time, after a wake-up, or after one second, what
 delays the others. A push, a person's statement and ``callkeeper service retry`` leave an element on the list ``wakeup``,
 and one waiting shift takes it. If no shift takes it, the watchdog finds the overdue work within half a second.
 
+While others reach the service and this process does not (`workers.own_way`), the shift goes on and claims nothing.
+
 No task outlives a shift: each is finished or, at the deadline, cancelled and awaited.
 """
 
@@ -96,9 +98,15 @@ class Wakeups:
         self._apart_s = APART_S if useful else min(2 * self._apart_s, APART_AT_MOST_S)
         self._was_woken = False
 
-    async def listen(self, redis: Any, key: str) -> None:
-        """Wake for every element that this process takes from the list ``key``, until cancelled."""
+    async def listen(self, redis: Any, key: str, *, leaves_it: Callable[[], bool] = lambda: False) -> None:
+        """Wake for every element that this process takes from the list ``key``, until cancelled.
+
+        ``leaves_it``: tells whether it takes none now, so that others do.
+        """
         while True:
+            if leaves_it():
+                await asyncio.sleep(RETRY_S)
+                continue
             try:
                 if await redis.blpop([key], timeout=LISTEN_S) is not None:
                     self.wake()
@@ -234,21 +242,22 @@ class Shift:
             self.beat()
             self._keep_institutions_fresh()
             await self.institutions.enlist()
-            room = min(CLAIM_AT_ONCE, self._free)
-            claimed = await self._claim(room, shift_starts=first) if room > 0 else []
+            is_waiting = self.tools.gate.way.is_doubted
+            room = 0 if is_waiting else min(CLAIM_AT_ONCE, self._free)
+            claimed = await self._claim(room, shift_starts=first) if room > 0 or is_waiting else []
             first = False
             for item in claimed:
                 self._start(item)
             if await self._is_over(loop.time() - started_s):
                 return
-            if room == 0:
-                await asyncio.sleep(APART_S)
-            elif len(claimed) < room:
+            if is_waiting or len(claimed) < room:
                 await self.wakeups.wait()
+            elif room == 0:
+                await asyncio.sleep(APART_S)
 
     def _keep_institutions_fresh(self) -> None:
         """Check how the refresh ended. Start another if it is time, or the institutions are not known yet."""
-        if self._refreshing is None or not self._refreshing.done():
+        if self._refreshing is None or not self._refreshing.done() or self.tools.gate.way.is_doubted:
             return
         self._refreshing.result()  # a Redis error ends the shift
         is_due = self.institutions.is_stale() if self.institutions.are_known else not self.tools.store.breakers.opened
@@ -282,6 +291,8 @@ class Shift:
         """
         if age_s >= self.longest_s:
             return True
+        if self.tools.gate.way.is_doubted:
+            return False  # its next job would be one that another worker could use
         if age_s >= self.shift_s and not self._has_old():
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=PAUSE_S)

@@ -223,6 +223,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "institution",
         "because",
     ),
+    "own_way_broken": _event(
+        "this worker gets no answers from the service while others do: it leaves the work to them", "failures"
+    ),
+    "own_way_back": _event("the service answers this worker again: it works on"),
     "institution_back": _event("the service answers for an institution again", "institution"),
     "queue_away": _event(
         "five listings in a row failed: they are stopped, for all if no institution is named; pushed calls are handled",

@@ -68,6 +68,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     place, keys = settings.store.redis, settings.store.keys
     warn_of_redis(place, log)
     figures, book = Figures(), settings.rule_book()
+    author = Author.here("worker", rules=book.digest)
     runtime = runtime_class(
         worker_redis(place),
         service=service_config(settings.service),
@@ -81,14 +82,14 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         rps=settings.service_rps,
         log=log,
         figures=figures,
+        name=author.name,
         keys=keys,
         kept_s=settings.store.retention.calls_s,
         open_webhook_client=partial(_open_webhook_client, settings.outcomes) if settings.outcomes else None,
         open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
         loop_factory=uvloop.new_event_loop,
     )
-    pulse, author = blocking_redis(place), Author.here("worker", rules=book.digest)
-
+    pulse = blocking_redis(place)
     rules = OwnRules(pulse, keys, book.digest, book.name, book.text, host=host(), release=author.version)
 
     def advance(*args: str) -> JobSummary:

@@ -19,6 +19,7 @@ class IncidentKind(StrEnum):
     NO_WEB = "no_web"
     LOGIN_REFUSED = "login_refused"
     SERVICE_AWAY = "service_away"
+    WORKER_CUT_OFF = "worker_cut_off"
     RATE_LIMITED = "rate_limited"
     SERVICE_SLOW = "service_slow"
     INSTITUTION_AWAY = "institution_away"

@@ -104,7 +104,7 @@ _BY_CERTIFICATE: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LIS
 _OF_AN_OUTAGE: Final = frozenset(
     {
         *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED, _K.NO_PUSH),
-        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED, _K.LIMIT_TOO_LOW),
+        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED, _K.LIMIT_TOO_LOW, _K.WORKER_CUT_OFF),
     }
 )
 _SYMPTOMS: Final = {
@@ -167,6 +167,7 @@ def _places(keys: Sequence[str]) -> str:
 def _processes(signals: Signals) -> Iterator[Incident]:
     yield from _not_started(signals)
     yield from _none_alive(signals)
+    yield from _cut_off(signals)
     yield from _rules_differ(signals)
     versions = Counter(process.version or "older" for process in signals.processes)
     if len(versions) > 1:
@@ -212,6 +213,23 @@ def _last_vanished(signals: Signals, kind: str) -> tuple[datetime | None, str]:
     if last is None:
         return None, ""
     return last.at, f" The last one, on {last.host}, stopped without shutting down: see its platform's log."
+
+
+def _cut_off(signals: Signals) -> Iterator[Incident]:
+    """Find the workers that say that they cannot reach the service although others can."""
+    since = {}
+    for process in signals.processes:
+        if process.doing is not None and process.doing.cut_off_s is not None:
+            since[process.place] = (process.reported_at or signals.now) - timedelta(seconds=process.doing.cut_off_s)
+    if not since:
+        return
+    title = f"Worker {next(iter(since))} cannot" if len(since) == 1 else f"{len(since)} workers cannot"
+    advice = (
+        f"{named(since)}: no request is answered there, and others are. The fault is on that host: its network, firewall, "
+        "proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The others do its work. It tries every two seconds "
+        "and works on by itself; if that takes long, stop it."
+    )
+    yield Incident(_K.WORKER_CUT_OFF, f"{title} reach the service; others can", advice, since=min(since.values()))
 
 
 def _rules_differ(signals: Signals) -> Iterator[Incident]:

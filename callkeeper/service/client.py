@@ -123,6 +123,10 @@ class Reseller:
     async def aclose(self) -> None:
         await self._exchange.aclose()
 
+    async def has_token(self) -> bool:
+        """Tell whether a request would need no login."""
+        return await self._exchange.session.has_token()
+
     async def institution_keys(self) -> frozenset[str]:
         """Return the keys of the institutions the account can manage, as of the login; log in if there is no token.
 

@@ -85,6 +85,10 @@ class Session:
             return await self._obtain(instead_of=None)
         return self._keep(token)
 
+    async def has_token(self) -> bool:
+        """Tell whether there is a token."""
+        return self._fresh() is not None or await self._load() is not None
+
     async def _load(self) -> SsoToken | None:
         """Read the store once for all concurrent callers. When the cached token gets old, there may be hundreds."""
         if self._loading is None or self._loading.done():

@@ -22,6 +22,7 @@ from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
 from callkeeper.calls.notes import Note
@@ -115,6 +116,7 @@ class Rig:
         credentials: What the service account logs in with.
         rps: Requests per second that were set.
         in_test: Institutions that are handled in test mode.
+        name: The name under which its worker reports.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Rig:
         credentials: Credentials = CREDENTIALS,
         rps: float | None = None,
         in_test: frozenset[str] = frozenset(),
+        name: str = "worker-1",
     ) -> None:
         retention = Retention() if retention is None else retention
         self.stage = stage
@@ -153,7 +156,7 @@ class Rig:
             login=LoginPolicy() if login is None else login,
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
-        self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
+        self.writer = FigureWriter(self.figures, Author(name, "worker"), now_ms=self.now_ms, memory=lambda: 1)
         self.web = FigureWriter(Figures(), Author("web-1", "web"), now_ms=self.now_ms, memory=lambda: 1)
         wakeups, unreadable, counting = Wakeups(), UnreadableLog(log, self.figures), Counting(self.figures)
         self.store = Store(
@@ -170,7 +173,8 @@ class Rig:
             limits=dict(self.book.limits),
             number_key=number_key(config.access_token),
         )
-        gate = ServiceGate(self.store, log, self.figures)
+        gate = ServiceGate(self.store, log, self.figures, name=name)
+        self.writer.doing = lambda: gate.way.told_in(Doing())
         self.wire = wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
             config,
@@ -247,7 +251,7 @@ class Rig:
         """Claim what is due now and move it on; return how much that was."""
         await self.institutions.refresh()
         await asyncio.gather(*await self.probing.start_due())
-        claimed = await self.store.claim(100)
+        claimed = await self.store.claim(0 if self.tools.gate.way.is_doubted else 100)
         await asyncio.gather(*(self.shift.handle(held) for held in claimed))
         return len(claimed)
 

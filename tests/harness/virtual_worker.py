@@ -72,7 +72,7 @@ class Between(httpx.AsyncBaseTransport):
 
 
 class Works:
-    """A worker that works shift after shift, at a service with one institution or more."""
+    """A worker that works shift after shift, at a service with one institution or more. Others may join it."""
 
     def __init__(self, *, institutions: int = 1) -> None:
         self.stage = Asgi(clock=LoopClock())
@@ -87,11 +87,21 @@ class Works:
         self.in_flight: Counter[str] = Counter()
         self._working: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self.others: list[tuple[Rig, asyncio.Task[None]]] = []
         self.most_in_flight: Counter[str] = Counter()
 
-    def _hire(self, credentials: Credentials = CREDENTIALS) -> Rig:
+    def _hire(
+        self, credentials: Credentials = CREDENTIALS, *, between: Between | None = None, name: str = "worker-1"
+    ) -> Rig:
         self._connected.append(in_step(self._redis_url))
-        return Rig(self.stage, self._connected[-1], transport=self.between, credentials=credentials)
+        transport = self.between if between is None else between
+        return Rig(self.stage, self._connected[-1], transport=transport, credentials=credentials, name=name)
+
+    def join(self, between: Between, name: str = "box-2-7-aa") -> Rig:
+        """Let another worker begin, which has its own way to the service."""
+        rig = self._hire(between=between, name=name)
+        self.others.append((rig, asyncio.ensure_future(self.work(rig))))
+        return rig
 
     async def mend(self, name: str) -> None:
         """End the outage of this name. Some need an action of a person."""
@@ -112,13 +122,14 @@ class Works:
 
     def look_after(self) -> None:
         """Raise what ended the work, if anything did."""
-        for task in (self._working, self._ticking):
+        for task in (self._working, self._ticking, *(task for _, task in self.others)):
             if task is not None and task.done():
                 task.result()
 
     async def stop(self) -> None:
         """End the work."""
-        await end({task for task in (self._working, self._ticking) if task is not None})
+        working = (self._working, self._ticking, *(task for _, task in self.others))
+        await end({task for task in working if task is not None})
 
     async def close(self) -> None:
         """End the work and close the connections."""
@@ -126,10 +137,10 @@ class Works:
         for redis in self._connected:
             await redis.aclose()
 
-    async def work(self) -> None:
+    async def work(self, rig: Rig | None = None) -> None:
         """Work shift after shift, with the probing beside it, as a worker does."""
         while True:
-            own = self.rig
+            own = self.rig if rig is None else rig
             shift = Watched(own.tools, own.institutions, own.shift.listing, own.shift.log, wakeups=own.shift.wakeups)
             shift.works = self
             async with Probing(own.tools, own.institutions, on_probed=own.shift.wakeups.wake).running():
@@ -137,9 +148,11 @@ class Works:
             await asyncio.sleep(0.01)
 
     async def tick(self) -> None:
-        """Let things happen in the service."""
+        """Let things happen in the service, and let workers report."""
         while True:
             self.stage.sandbox.tick()
+            for rig in (self.rig, *(rig for rig, _ in self.others)):
+                await rig.writer.write_async(rig.redis)
             await asyncio.sleep(0.25)
 
     async def call(self, key: str = KEY, *, lasts_s: float = 600, pushed: bool = True) -> Call:
@@ -147,7 +160,8 @@ class Works:
         call = self.stage.call(Happening(Kind.END, lasts_s), key=key)
         if pushed:
             await self.rig.push(call)
-            self.rig.shift.wakeups.wake()
+            for rig in (*(rig for rig, _ in self.others), self.rig):
+                rig.shift.wakeups.wake()
         return call
 
     def assigned_s(self, call: Call) -> float | None:

@@ -25,6 +25,7 @@ _TOPICS: Final = {
     IncidentKind.NOT_STARTED: Topic.SETTINGS,
     IncidentKind.LOGIN_REFUSED: Topic.LOGIN,
     IncidentKind.SERVICE_AWAY: Topic.BREAKER,
+    IncidentKind.WORKER_CUT_OFF: Topic.WORKERS,
     IncidentKind.RATE_LIMITED: Topic.BREAKER,
     IncidentKind.SERVICE_SLOW: Topic.SERVICE,
     IncidentKind.INSTITUTION_AWAY: Topic.BREAKER,

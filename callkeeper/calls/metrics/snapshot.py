@@ -152,6 +152,11 @@ class Process:
         """Return the machine or container that it runs in."""
         return host_of(self.name)
 
+    @property
+    def place(self) -> str:
+        """Return its machine or container, and its number there."""
+        return ":".join(self.name.rsplit("-", 2)[:2])
+
 
 class FigureReader:
     """Reads figures. It changes nothing."""

@@ -30,6 +30,7 @@ from callkeeper.calls.claimed_item import (
 )
 from callkeeper.calls.item_names import CallId, institution_part, owner_of
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.notes import Merged, encode_note
 from callkeeper.calls.pause import Pauses, PauseScope, parse_pauses
 from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_caller, without_unknown
@@ -142,6 +143,7 @@ class Store(Inbox):
         )
         self._epochs = EpochWatch()
         self.look_backs = LookBackAllowance(redis, self.keys)
+        self.processes = FigureReader(redis, keys=self.keys).processes
         self.earlier_calls = EarlierCalls(redis, self.keys, number_key=number_key)
 
     @property

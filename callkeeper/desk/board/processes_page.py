@@ -57,6 +57,8 @@ def doing_words(doing: Doing | None, kind: str) -> str:
         return _counted(doing.streams, "open stream")
     if doing.shift_s is None:
         return "waits for a job"
+    if doing.cut_off_s is not None:
+        return f"cannot reach the service for {doing.cut_off_s:.0f} s; others can"
     in_flight = ", ".join(_in_flight(doing))
     return f"shift of {doing.shift_s:.0f} s, {in_flight or 'nothing'} in flight"
 

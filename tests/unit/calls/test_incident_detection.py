@@ -11,6 +11,7 @@ from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.signals import BEGAN, LastCounted, Lately, Replaced, Signals, Unstarted, Vanished
 from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
 from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
@@ -94,6 +95,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "no_web": {"processes": [WORKER], "vanished": [GONE_WEB], **REFUSED},
     "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", RequestResult.LOGIN)], "late_s": 9},
     "service_away": {"breakers": [away("", RequestResult.FAILURE), away("cu-1", RequestResult.FAILURE)]},
+    "worker_cut_off": {"processes": [WEB, WORKER, replace(WORKER, name="box-2-7-aa", doing=Doing(cut_off_s=4))]},
     "rate_limited": {"breakers": [away("cu-1", RequestResult.PAUSE)]},
     "service_slow": {"last": last(slow=2, quick=30), "late_s": 9},
     "institution_away": {"breakers": [away("cu-1", RequestResult.FAILURE)]},
@@ -189,6 +191,20 @@ def test_refused_listing_asks_for_the_username_whatever_failed_before() -> None:
     assert refused.advice.endswith("Is the name in CALLKEEPER_REQUESTED_BY a core username there?")
     [failed] = incidents_of(replace(WELL, last=last(listed=90, unlisted=50, unread=1), errors=errors, lately=words))
     assert failed.advice.endswith("Ask the service's operator.")
+
+
+def test_workers_that_cannot_reach_the_service_are_named() -> None:
+    """One by its host and number, several in one line, since the first knew it. None is while the service is away."""
+    cut_off = [
+        replace(WORKER, name=f"box-{n}-7-aa", reported_at=NOW, doing=Doing(cut_off_s=n, answered_s_ago=9))
+        for n in (2, 3)
+    ]
+    [one] = incidents_of(replace(WELL, processes=[WEB, WORKER, cut_off[0]]))
+    assert (one.title, one.weight) == ("Worker box-2:7 cannot reach the service; others can", Weight.TICKET)
+    [both] = incidents_of(replace(WELL, processes=[WEB, WORKER, *cut_off]))
+    assert (both.title, both.since) == ("2 workers cannot reach the service; others can", NOW - timedelta(seconds=3))
+    assert both.advice.startswith("box-2:7, box-3:7: ")
+    assert kinds(processes=[WEB, WORKER, *cut_off], breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
 
 
 def test_all_processes_that_did_not_start_are_named() -> None:

@@ -1,0 +1,148 @@
+"""One worker's host has no way to the service, and the other workers have one: calls and other workers are not affected."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.store.breakers import open_breakers, service_away
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.state import Call
+from tests.harness.redis_in_step import virtually
+from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_worker import OTHER, Between, Works, working
+
+BAD: Final = "box-2-7-aa"
+NOTICED_S: Final = 12.0
+"""A request that hangs fails after 6 s; then a probe has 2 s."""
+
+
+def afflict(how: str, *ways: Between) -> None:
+    """Break ways to the service; an empty ``how`` repairs them."""
+    for way in ways:
+        way.is_refusing, way.is_hanging = how == "refused", how == "hanging"
+
+
+@asynccontextmanager
+async def with_bad_host(how: str) -> AsyncIterator[tuple[Works, Rig, Between]]:
+    """Return a sound worker at work, with two institutions, one that has just joined it on a bad host, and its way."""
+    async with working(institutions=2) as works:
+        await asyncio.sleep(15)
+        between = Between(works.stage.transport)
+        afflict(how, between)
+        yield works, works.join(between, BAD), between
+
+
+async def incidents(works: Works) -> list[Incident]:
+    """Return what is wrong, except that no web process runs here."""
+    found = incidents_of(await SignalReader(works.rig.redis, Keys()).read(now=works.stage.clock.now))
+    return [incident for incident in found if incident.kind is not IncidentKind.NO_WEB]
+
+
+async def calls_for(works: Works, seconds: float) -> Sequence[Call]:
+    """Let a call begin every second, of one institution and the other in turn."""
+    calls = []
+    for n in range(int(seconds)):
+        calls.append(await works.call((KEY, OTHER)[n % 2], lasts_s=40))
+        await asyncio.sleep(1)
+    return calls
+
+
+@pytest.mark.parametrize("how", ["refused", "hanging"])
+def test_calls_are_assigned_by_the_worker_that_can(how: str) -> None:
+    """Once the bad worker has noticed, each new call is assigned within a second, checked, and assigned once."""
+
+    async def law() -> None:
+        async with with_bad_host(how) as (works, bad, _):
+            await calls_for(works, NOTICED_S + 5)
+            calls = await calls_for(works, 60)
+            await asyncio.sleep(2)
+            assert max(works.assigned_s(call) or 99.0 for call in calls) <= 1
+            assert bad.tools.gate.way.is_broken
+            await asyncio.sleep(60)
+            assert all(0 < len(works.checks_s(call)) <= 20 for call in calls)
+
+    virtually(law())
+
+
+@pytest.mark.parametrize("how", ["refused", "hanging"])
+def test_bad_host_is_the_only_incident(how: str) -> None:
+    """The worker is named, and neither the service nor an institution is blamed. It ends when its way is repaired."""
+
+    async def law() -> None:
+        async with with_bad_host(how) as (works, bad, way):
+            await calls_for(works, NOTICED_S + 5)
+            for _ in range(30):
+                [incident] = await incidents(works)
+                assert incident.kind is IncidentKind.WORKER_CUT_OFF
+                assert incident.title == "Worker box-2:7 cannot reach the service; others can"
+                assert await open_breakers(works.rig.redis) == []
+                await calls_for(works, 1)
+            afflict("", way)
+            await asyncio.sleep(8)
+            assert await incidents(works) == []
+            assert not bad.tools.gate.way.is_doubted
+
+    virtually(law())
+
+
+@pytest.mark.parametrize("how", ["refused", "hanging"])
+def test_service_that_is_away_for_all_lets_no_worker_doubt(how: str) -> None:
+    """If nobody is answered, the account's breaker opens as ever, and nobody takes the blame. Later all work on."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            second = Between(works.stage.transport)
+            other = works.join(second, BAD)
+            await calls_for(works, 15)
+            afflict(how, works.between, second)
+            doubts = 0
+            for _ in range(30):
+                await calls_for(works, 1)
+                doubts += any(rig.tools.gate.way.is_doubted for rig in (works.rig, other))
+            assert await service_away(works.rig.redis) is not None
+            assert doubts == 0
+            afflict("", works.between, second)
+            await asyncio.sleep(15)
+            calls = await calls_for(works, 10)
+            await asyncio.sleep(2)
+            assert max(works.assigned_s(call) or 99.0 for call in calls) <= 1
+
+    virtually(law())
+
+
+def test_last_worker_goes_on_when_the_others_are_gone() -> None:
+    """A worker that is alone again tries everything, whatever it believed of the others: the breakers are its only guide."""
+
+    async def law() -> None:
+        async with with_bad_host("refused") as (works, bad, _):
+            await calls_for(works, NOTICED_S + 5)
+            assert bad.tools.gate.way.is_broken
+            afflict("refused", works.between)
+            await asyncio.sleep(40)
+            assert not bad.tools.gate.way.is_doubted
+            assert await service_away(works.rig.redis) is not None
+
+    virtually(law())
+
+
+def test_institution_that_hangs_makes_no_worker_doubt_for_long() -> None:
+    """If the service hangs for one institution, workers whose requests were all of it find out by their own probe."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            second = Between(works.stage.transport)
+            other = works.join(second, BAD)
+            await calls_for(works, 15)
+            works.between.slow[OTHER] = second.slow[OTHER] = 3600.0
+            for _ in range(60):
+                await calls_for(works, 1)
+                assert not any(rig.tools.gate.way.is_broken for rig in (works.rig, other))
+            assert {one.institution_key for one in await open_breakers(works.rig.redis)} == {OTHER}
+
+    virtually(law())

@@ -1,0 +1,176 @@
+"""A process's own way to the service: whether it is broken while other processes are answered.
+
+A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
+open the breakers of every institution. So a worker whose requests get no answer at all, not even a status, looks whether
+others were answered meanwhile. If so, it doubts its own way: it claims nothing, keeps its failures back, and sends a probe
+every two seconds. The first answer ends the doubt. If the first probe brings none, the way counts as broken, and people
+are told.
+
+If nobody else is answered, it is the service that fails, and the breakers act. Nothing is stored: each process reports
+every second when it was last answered (`Doing`). Only durations are compared, so no clock can disturb this.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from callkeeper.calls.metrics.process_activity import Doing
+from callkeeper.calls.metrics.snapshot import Process
+from callkeeper.service import (
+    AccessRefused,
+    CertificateRefused,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceUnavailable,
+    TurnedAway,
+    Unsendable,
+)
+from callkeeper.service.endpoints import TOKEN, Endpoint
+
+FAILURES: Final = 3
+SILENT_S: Final = 2.0
+"""So many requests in a row without an answer, over at least so many seconds, are a reason to look at the others."""
+
+LATELY_S: Final = 3.0
+REPORTED_S: Final = 1.5
+"""Others can reach the service if one was answered this lately, and, as its report may be older by the second time, so much
+later than this process began to fail. So an outage that meets all processes at about the same time lets none doubt."""
+
+STAYS_S: Final = 15.0
+"""A doubt ends if no other process was answered for so long: an idle one lists a queue every 8 s."""
+
+LOOK_EVERY_S: Final = 0.5
+PROBE_EVERY_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class OwnWay:
+    """What a process knows of its own way. ``name`` is its own, among ``processes``, which reads all that report."""
+
+    name: str
+    processes: Callable[[], Awaitable[Sequence[Process]]]
+    monotonic: Callable[[], float]
+    log: Any
+    _answered_at_s: float | None = None
+    _failures: int = 0
+    _silent_since_s: float = inf
+    _doubted_since_s: float | None = None
+    _looked_at_s: float = -inf
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _probed_at_s: float = -inf
+    _probes: int = 0
+
+    @property
+    def is_doubted(self) -> bool:
+        """Tell whether others are answered and this process is not: then it leaves all work to them."""
+        return self._doubted_since_s is not None
+
+    @property
+    def is_broken(self) -> bool:
+        """Tell whether a probe got no answer either."""
+        return self.is_doubted and self._probes > 1
+
+    def answered(self) -> None:
+        """Note that a request was answered."""
+        if self.is_broken:
+            self.log.info("own_way_back")
+        self._answered_at_s = self.monotonic()
+        self._failures = 0
+        self._doubted_since_s = None
+
+    async def failed(self, seconds: float) -> None:
+        """Note that a request got no answer in so many seconds, and look at the others.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        if not self._failures:
+            began_s = self.monotonic() - seconds
+            self._silent_since_s = began_s if self._answered_at_s is None else max(began_s, self._answered_at_s)
+        self._failures += 1
+        await self.look()
+
+    async def look(self) -> None:
+        """If this process gets no answers, look whether others do. All that ask meanwhile wait for one look.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        async with self._looking:
+            if not self._is_silent or self.monotonic() - self._looked_at_s < LOOK_EVERY_S:
+                return
+            self._looked_at_s = self.monotonic()
+            others_s_ago = answered_s_ago(await self.processes(), without=self.name)
+            if self._is_silent:  # still, after the wait for Redis
+                self._judge(others_s_ago)
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._failures >= FAILURES and self.monotonic() - self._silent_since_s >= SILENT_S
+
+    def _judge(self, others_s_ago: float) -> None:
+        now_s = self.monotonic()
+        if not others_can(others_s_ago, now_s - self._silent_since_s, is_doubted=self.is_doubted):
+            self._doubted_since_s = None
+        elif not self.is_doubted:
+            self._doubted_since_s, self._probes, self._probed_at_s = now_s, 0, -inf
+
+    def take_probe(self) -> bool:
+        """Tell whether a probe of the own way is due, and count it as sent."""
+        if not self.is_doubted or self.monotonic() - self._probed_at_s < PROBE_EVERY_S:
+            return False
+        self._probed_at_s = self.monotonic()
+        self._probes += 1
+        if self._probes == 2:  # the first one has brought no answer until now
+            self.log.error("own_way_broken", failures=self._failures)
+        return True
+
+    def told_in(self, doing: Doing) -> Doing:
+        """Return what the process does, with when it was answered and since when its way is broken."""
+        now_s, answered_at_s, since_s = self.monotonic(), self._answered_at_s, self._doubted_since_s
+        return replace(
+            doing,
+            answered_s_ago=None if answered_at_s is None else round(now_s - answered_at_s, 1),
+            cut_off_s=round(now_s - since_s, 1) if since_s is not None and self._probes > 1 else None,
+        )
+
+
+def answered_s_ago(processes: Sequence[Process], *, without: str) -> float:
+    """Return how long ago another process was last answered, in seconds; infinite if none was."""
+    others = (process.doing for process in processes if process.name != without)
+    known = (doing.answered_s_ago for doing in others if doing is not None)
+    return min((ago for ago in known if ago is not None), default=inf)
+
+
+def others_can(others_s_ago: float, silent_s: float, *, is_doubted: bool) -> bool:
+    """Tell whether others can reach the service, if one was answered so long ago and this process is silent so long."""
+    return others_s_ago < (STAYS_S if is_doubted else min(LATELY_S, silent_s - REPORTED_S))
+
+
+def was_answered(endpoint: Endpoint, error: BaseException | None) -> bool | None:
+    """Tell whether the service answered a request, with whatever status; None if the request does not show it.
+
+    A request that waited for a login shows nothing: the login is reported by itself, by the process that made it.
+    """
+    cause = error.__cause__ if isinstance(error, NotSent) and error.__cause__ is not None else error
+    match cause:
+        case None | TurnedAway():
+            return True
+        case ResellerError() if cause.endpoint == TOKEN.name != endpoint.name:
+            return None
+        case AccessRefused():
+            return True if cause.arrived else None
+        case Unsendable() | OutcomeUnknown():
+            return None
+        case ServiceUnavailable():
+            return cause.status is not None
+        case NotSent() | CertificateRefused():
+            return False
+        case ResellerError():
+            return True
+    return None
