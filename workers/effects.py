@@ -316,6 +316,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         )
     )
     booked_at_s = claim.tools.monotonic()
+    claim.item.is_sending = True
     try:
         await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind], replicated=True)
     except WriteRefused as lost:

@@ -32,9 +32,10 @@ from callkeeper.service import (
 )
 from callkeeper.service.endpoints import TOKEN, Endpoint
 
-FAILURES: Final = 3
+FAILURES: Final = 2
 SILENT_S: Final = 2.0
-"""So many requests in a row without an answer, over at least so many seconds, are a reason to look at the others."""
+"""So many requests in a row without an answer, over at least so many seconds, are a reason to look at the others. A process
+that was never answered does not wait so long."""
 
 LATELY_S: Final = 3.0
 REPORTED_S: Final = 1.5
@@ -90,8 +91,8 @@ class OwnWay:
             redis.exceptions.RedisError: Redis is down.
         """
         if not self._failures:
-            began_s = self.monotonic() - seconds
-            self._silent_since_s = began_s if self._answered_at_s is None else max(began_s, self._answered_at_s)
+            began_s, answered_at_s = self.monotonic() - seconds, self._answered_at_s
+            self._silent_since_s = -inf if answered_at_s is None else max(began_s, answered_at_s)
         self._failures += 1
         await self.look()
 

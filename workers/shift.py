@@ -4,7 +4,8 @@ It claims at the next known due time, after a wake-up, or after one second, what
 delays the others. A push, a person's statement and ``callkeeper service retry`` leave an element on the list ``wakeup``,
 and one waiting shift takes it. If no shift takes it, the watchdog finds the overdue work within half a second.
 
-While others reach the service and this process does not (`workers.own_way`), the shift goes on and claims nothing.
+While others reach the service and this process does not (`workers.own_way`), the shift goes on, claims nothing, and
+releases what it has.
 
 No task outlives a shift: each is finished or, at the deadline, cancelled and awaited.
 """
@@ -193,6 +194,7 @@ class Shift:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: dict[asyncio.Task[None], float] = field(default_factory=dict)
     """The tasks in flight, with their start times by the loop's clock."""
+    _items: dict[asyncio.Task[None], ClaimedItem] = field(default_factory=dict)
     _refreshing: asyncio.Task[None] | None = None
     _holds: Counter[str] = field(default_factory=Counter)
     """How many calls of each institution are in flight; under the empty key, how many institutions."""
@@ -243,6 +245,8 @@ class Shift:
             self._keep_institutions_fresh()
             await self.institutions.enlist()
             is_waiting = self.tools.gate.way.is_doubted
+            if is_waiting:
+                await self._leave_to_others()
             room = 0 if is_waiting else min(CLAIM_AT_ONCE, self._free)
             claimed = await self._claim(room, shift_starts=first) if room > 0 or is_waiting else []
             first = False
@@ -309,6 +313,7 @@ class Shift:
     def _start(self, item: ClaimedItem) -> None:
         task = asyncio.ensure_future(self.handle(item))
         self._tasks[task] = asyncio.get_running_loop().time()
+        self._items[task] = item
         owner = item.institution_key if isinstance(item.owner, CallId) else ""  # only calls are limited
         self._holds[owner] += 1
         task.add_done_callback(partial(self._forget, owner))
@@ -316,11 +321,25 @@ class Shift:
     def _forget(self, owner: str, task: asyncio.Task[None]) -> None:
         most_before = self._most_of_one
         self._tasks.pop(task, None)
+        self._items.pop(task, None)
         if owner and most_before <= self._holds[owner] <= self._most_of_one:
             self.wakeups.wake()  # the institution was at its limit, so another of its calls may be due
         self._holds[owner] -= 1
         if not self._holds[owner]:
             del self._holds[owner]
+
+    async def _leave_to_others(self) -> None:
+        """Release what waits for an answer, because others get theirs. Who sends an effect keeps the call until its end."""
+        now_s = asyncio.get_running_loop().time()
+        waiting = {
+            task: item
+            for task, item in self._items.items()
+            if now_s - self._tasks[task] > OLD_S and not item.is_sending
+        }
+        await end(waiting)
+        for item in waiting.values():
+            with suppress(WriteRefused, RedisError):  # it was released meanwhile, or the end of the lease does it
+                await self.tools.store.save(item, None, Placement(0), failures=item.failures)
 
     async def _gather(self) -> None:
         """Let tasks finish, and cancel the rest at the deadline. The next claim finds what they had booked."""

@@ -143,6 +143,8 @@ class ClaimedItem(msgspec.Struct):
     unnamed: frozenset[str] = frozenset()
     """Other members whose data was erased: the record takes up no names of theirs."""
     writes: int = 0
+    is_sending: bool = False
+    """The request of an effect may be under way: nobody else may claim the call before it has ended."""
 
     @property
     def institution_key(self) -> str:

@@ -381,6 +381,15 @@ INCIDENTS = (
         "CallkeeperWorkerVanished",
     ),
     Case(
+        "worker cut off",
+        quiet_troubles.worker_cut_off,
+        "cannot reach the service; others can",
+        "worker_cut_off",
+        "workers",
+        "CallkeeperWorkerCutOff",
+        within_s=30,
+    ),
+    Case(
         "policies unheard of",
         quiet_troubles.policies_unheard_of,
         "Unknown policies or statuses",

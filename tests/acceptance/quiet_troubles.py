@@ -1,6 +1,7 @@
 """Troubles in which everything answers, and a process that vanishes. Each ends with the block, by a first good sign."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +101,20 @@ def worker_killed(stack: Stack) -> Iterator[None]:
         yield
     finally:
         stack.start("worker")
+
+
+@contextmanager
+def worker_cut_off(stack: Stack) -> Iterator[None]:
+    """Start a worker that cannot reach the service, and stop it at the end. Each call beside it is assigned."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    worker = stack.start("worker", environ={"CALLKEEPER_SERVICE_URL": url})
+    calls = [stack.call(end(60), key=key) for key in population.INSTITUTIONS for _ in range(3)]
+    try:
+        yield
+        until(lambda: all(stack.arrived(call).get("assign") for call in calls), 30, "every call to be assigned")
+    finally:
+        worker.stop()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from starlette.routing import Route
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.notes import Distrusted, Merged, Resolved
 from callkeeper.calls.pause import Pause, PauseScope
@@ -168,6 +170,22 @@ async def test_worker_that_vanished(watch: Watch) -> None:
     await FigureWriter(Figures(), Author("new-1-aa", "worker"), now_ms=watch.rig.now_ms).write_async(redis)
     await watch.scrape()
     assert "CallkeeperWorkerVanished" not in watch.fired
+
+
+async def test_worker_that_cannot_reach_the_service(watch: Watch) -> None:
+    """If a worker says that it alone gets no answers, `CallkeeperWorkerCutOff` fires until it gets one."""
+    other = FigureWriter(Figures(), Author("box-2-7-aa", "worker"), now_ms=watch.rig.now_ms)
+    for seconds in (4.0, 19.0, 34.0, 49.0):
+        other.doing = partial(Doing, cut_off_s=seconds)
+        await other.write_async(watch.rig.redis)
+        await watch.run(15)
+        await other.write_async(watch.rig.redis)
+        await watch.scrape()
+    assert watch.fired == {"CallkeeperWorkerCutOff": [{"kind": "worker_cut_off"}]}
+    other.doing = Doing
+    await other.write_async(watch.rig.redis)
+    await watch.scrape()
+    assert "CallkeeperWorkerCutOff" not in watch.fired
 
 
 async def test_policies_that_nobody_has_classified(watch: Watch) -> None:

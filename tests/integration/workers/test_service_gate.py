@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from redis.asyncio import Redis
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.process_activity import Doing
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.breakers import (
     CHECK_TURN_EVERY_MS,
@@ -510,3 +513,62 @@ async def test_load_of_one_institution_is_its_own(make: Callable[..., Store], ha
     await Asked(store, hand, redis)(10, every=4)
     assert await redis.hkeys(Keys().budget) == [KEY.encode()]
     assert [await store.budget.wait_s(Permit.READ, f"o{n}", OTHER) for n in range(60)] == [0.0] * 60
+
+
+NO_ANSWER = ServiceUnavailable(DETAILS.name, "no whole answer within 6 s")
+
+
+async def with_another_that_is_answered(rig: Rig, seconds_ago: float = 0.1) -> ServiceGate:
+    """Return the gate of a worker that was answered some time ago, beside another one, which was a moment ago."""
+    await rig.institutions.refresh()
+    rig.stage.advance(10)
+    other = FigureWriter(Figures(), Author("box-2-7-aa", "worker"), now_ms=rig.now_ms)
+    other.doing = partial(Doing, answered_s_ago=seconds_ago)
+    await other.write_async(rig.redis)
+    return rig.tools.gate
+
+
+async def away(rig: Rig) -> set[str]:
+    """Return whose breakers are open."""
+    return {breaker.institution_key for breaker in await open_breakers(rig.redis)}
+
+
+async def test_failures_on_a_broken_way_count_for_no_breaker(rig: Rig) -> None:
+    """While another process is answered, a worker that gets no answers accuses no institution, also not afterwards."""
+    gate = await with_another_that_is_answered(rig)
+    for _ in range(3 * FAILURES_THAT_OPEN):
+        await gate.report(DETAILS, KEY, NO_ANSWER, 6.0)
+        await gate.report(QUEUE, OTHER, NO_ANSWER, 6.0)
+    for _ in range(2):
+        assert gate.way.take_probe()
+        rig.stage.advance(2)
+    await gate.report(QUEUE, OTHER, None, 0.1)
+    await gate.report(DETAILS, KEY, NO_ANSWER, 6.0)
+    assert await away(rig) == set()
+
+
+async def test_failures_that_were_kept_back_count_if_the_own_way_is_sound(rig: Rig) -> None:
+    """If the worker's probe is answered, the institution failed: its breaker opens with the fifth failure, as ever."""
+    gate = await with_another_that_is_answered(rig)
+    for _ in range(FAILURES_THAT_OPEN):
+        await gate.report(DETAILS, KEY, NO_ANSWER, 6.0)
+    assert gate.way.take_probe()
+    assert await away(rig) == set()
+    await gate.report(QUEUE, OTHER, None, 0.1)
+    assert await away(rig) == {KEY}
+
+
+async def test_failures_count_at_once_if_nobody_else_is_answered(rig: Rig) -> None:
+    """A single worker, or one of several without an answer, opens breakers as ever."""
+    gate = await with_another_that_is_answered(rig, seconds_ago=6.0)
+    for _ in range(FAILURES_THAT_OPEN):
+        await gate.report(DETAILS, KEY, NO_ANSWER, 6.0)
+    assert await away(rig) == {KEY}
+
+
+async def test_status_is_an_answer_also_to_a_worker_beside_others(rig: Rig) -> None:
+    """502 to one worker alone is no broken way: it opens breakers, whatever others get."""
+    gate = await with_another_that_is_answered(rig)
+    for _ in range(FAILURES_THAT_OPEN):
+        await gate.report(DETAILS, KEY, ServiceUnavailable(DETAILS.name, "status 502", 502), 6.0)
+    assert await away(rig) == {KEY}

@@ -25,6 +25,8 @@ class Stage:
         self.times = 0
         self.reads_failed: dict[CallId, int] = {}
         self.barred: dict[str, float] = {}
+        self.has_token = True
+        self.way = SimpleNamespace(look=self._nothing, is_doubted=False, take_probe=lambda: True)
         store = SimpleNamespace(
             budget=SimpleNamespace(poll=self._nothing),
             breakers=SimpleNamespace(
@@ -36,12 +38,13 @@ class Stage:
         tools = SimpleNamespace(
             store=store,
             requested_by=lambda _: "bot",
-            gate=SimpleNamespace(probe=self._note("probe"), publish=self._note("publish")),
+            gate=SimpleNamespace(probe=self._note("probe"), publish=self._note("publish"), way=self.way),
             service=SimpleNamespace(
                 details=self._request("details"),
                 queue=self._request("queue"),
                 institution_keys=self._request("institution_keys"),
                 barred_s=lambda _, key: self.barred.get(key),
+                has_token=self._tell_token,
             ),
         )
         self.institutions = SimpleNamespace(keys=frozenset(keys), are_known=True, refresh=self._note("refresh"))
@@ -58,6 +61,9 @@ class Stage:
     async def _record(self, call_id: CallId) -> Any:
         failures = self.reads_failed.get(call_id)
         return None if failures is None else SimpleNamespace(plan=SimpleNamespace(reads_failed=failures))
+
+    async def _tell_token(self) -> bool:
+        return self.has_token
 
     def _give(self, value: Any) -> Any:
         async def give(*_: Any) -> Any:
@@ -170,3 +176,27 @@ async def test_hanging_probe_delays_no_other() -> None:
         assert len(stage.sent) >= 2
         running = await stage.probing.start_due()
     assert all(task.done() for task in running)
+
+
+async def test_process_that_doubts_its_own_way_probes_only_that() -> None:
+    """It takes no probe of a breaker, which would fail and keep the others waiting. Any queue tells whether it arrives."""
+    stage = Stage(WHOLE, QUEUES)
+    stage.way.is_doubted = True
+    assert [row for row in await stage.probe() if row[0] != "probe"] == [("queue", "cu-2")]
+    stage.way.take_probe = lambda: False
+    stage.sent.clear()
+    assert await stage.probe() == []
+
+
+async def test_process_that_doubts_its_own_way_leaves_logins_to_others() -> None:
+    """Its login would fail, and nobody else may log in meanwhile."""
+    stage = Stage()
+    stage.way.is_doubted, stage.has_token = True, False
+    assert await stage.probe() == []
+
+
+async def test_process_that_knows_no_institution_yet_asks_for_them() -> None:
+    """A worker that began on a host without a way has no queue that it could list."""
+    stage = Stage(keys=())
+    stage.way.is_doubted = True
+    assert await stage.probe() == [("refresh",)]

@@ -1,0 +1,239 @@
+"""Whether a process's own way to the service is broken, or the service is away."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from math import inf
+
+import pytest
+import structlog
+
+from callkeeper.calls.metrics.process_activity import Doing
+from callkeeper.calls.metrics.snapshot import Process
+from callkeeper.service import (
+    AccessRefused,
+    AnswerUnreadable,
+    CallNotFound,
+    CertificateRefused,
+    LoginRefused,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceUnavailable,
+    TurnedAway,
+    Unsendable,
+)
+from callkeeper.service.endpoints import DETAILS, ENROLL, TOKEN, Endpoint
+from callkeeper.service.network_failure import CertificateFault
+from tests.unit.calls.specimens import NOW
+from workers.own_way import FAILURES, PROBE_EVERY_S, OwnWay, answered_s_ago, others_can, was_answered
+
+OWN, OTHER = "box-1-7-aa", "box-2-7-bb"
+NO_LOGIN = ServiceUnavailable(TOKEN.name, "the last login got no answer")
+
+
+def not_sent(because: Exception | None) -> NotSent:
+    """Return the error of an effect of which no byte was sent."""
+    error = NotSent(ENROLL.name, "nothing was sent")
+    error.__cause__ = because
+    return error
+
+
+ARRIVED: dict[str, tuple[Endpoint, BaseException | None, bool | None]] = {
+    "answer": (DETAILS, None, True),
+    "status 502": (DETAILS, ServiceUnavailable(DETAILS.name, "status 502", 502), True),
+    "refusal": (DETAILS, CallNotFound(DETAILS.name, status=404), True),
+    "answer that nobody can read": (DETAILS, AnswerUnreadable(DETAILS.name, "no JSON"), True),
+    "429 of an effect": (ENROLL, TurnedAway(ENROLL.name, "status 429"), True),
+    "401": (DETAILS, AccessRefused(DETAILS.name, 3.0), True),
+    "request that an earlier 401 held back": (DETAILS, AccessRefused(DETAILS.name, 3.0, arrived=False), None),
+    "no answer": (DETAILS, ServiceUnavailable(DETAILS.name, "no whole answer"), False),
+    "wrong certificate": (DETAILS, CertificateRefused(DETAILS.name, CertificateFault.EXPIRED), False),
+    "no connection for an effect": (ENROLL, not_sent(None), False),
+    "wrong certificate for an effect": (
+        ENROLL,
+        not_sent(CertificateRefused(ENROLL.name, CertificateFault.EXPIRED)),
+        False,
+    ),
+    "effect that may have arrived": (ENROLL, OutcomeUnknown(ENROLL.name, "no whole answer"), None),
+    "our guard": (ENROLL, not_sent(RuntimeError("frozen too long")), None),
+    "value that cannot be sent": (DETAILS, Unsendable(DETAILS.name, "a line break"), None),
+    "login without an answer": (TOKEN, ServiceUnavailable(TOKEN.name, "no whole answer"), False),
+    "refused login": (TOKEN, LoginRefused(TOKEN.name, "status 401"), True),
+    "read after a login of another process failed": (DETAILS, NO_LOGIN, None),
+    "effect after a login of another process failed": (ENROLL, not_sent(NO_LOGIN), None),
+    "request that was cancelled": (DETAILS, asyncio.CancelledError(), None),
+}
+
+
+@pytest.mark.parametrize(("endpoint", "error", "expected"), ARRIVED.values(), ids=ARRIVED)
+def test_only_requests_without_any_answer_speak_against_the_way(
+    endpoint: Endpoint, error: ResellerError | None, expected: bool | None
+) -> None:
+    """Any status is an answer. A login that another process made, and what was held back, show nothing."""
+    assert was_answered(endpoint, error) is expected
+
+
+@pytest.mark.parametrize(
+    ("others_s_ago", "silent_s", "is_doubted", "expected"),
+    [
+        (0.4, 2.0, False, True),
+        (0.6, 2.0, False, False),
+        (2.9, 6.0, False, True),
+        (3.1, 60.0, False, False),
+        (6.0, 6.0, False, False),
+        (inf, 60.0, False, False),
+        (14.0, 60.0, True, True),
+        (16.0, 60.0, True, False),
+        (inf, 60.0, True, False),
+    ],
+)
+def test_others_can_if_one_was_answered_since_and_lately(
+    others_s_ago: float, silent_s: float, is_doubted: bool, expected: bool
+) -> None:
+    """An answer from the time when this process began to fail proves nothing. A doubt that is there stays longer."""
+    assert others_can(others_s_ago, silent_s, is_doubted=is_doubted) is expected
+
+
+def process(name: str, doing: Doing | None) -> Process:
+    """Return a worker that reports."""
+    return Process(name, "worker", 1, NOW - timedelta(hours=1), doing=doing)
+
+
+def test_only_other_processes_count() -> None:
+    """The own report, one of another release, and one of a process that was never answered say nothing."""
+    own, silent = process(OWN, Doing(answered_s_ago=0.1)), process(OTHER, Doing())
+    assert answered_s_ago([own, silent, process(OTHER, None)], without=OWN) == inf
+    answered = [process(OTHER, Doing(answered_s_ago=seconds)) for seconds in (7.0, 4.0)]
+    assert answered_s_ago([own, silent, *answered], without=OWN) == 4.0
+
+
+@dataclass
+class Beside:
+    """A process beside others, with a clock that tests move."""
+
+    others_s_ago: float = 0.0
+    now_s: float = 100.0
+    looks: int = 0
+
+    async def processes(self) -> Sequence[Process]:
+        """Return another process that reports."""
+        self.looks += 1
+        await asyncio.sleep(0)
+        return [process(OTHER, Doing(answered_s_ago=self.others_s_ago))]
+
+    def way(self) -> OwnWay:
+        """Return a way of which nothing is known yet."""
+        return OwnWay(
+            OWN,
+            self.processes,
+            lambda: self.now_s,
+            structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]),
+        )
+
+
+async def silent(beside: Beside, *, seconds: float = 6.0, failures: int = FAILURES) -> OwnWay:
+    """Return a way on which requests were answered once, and got no answer in so many seconds now."""
+    way = beside.way()
+    way.answered()
+    beside.now_s += 10
+    for _ in range(failures):
+        await way.failed(seconds)
+    return way
+
+
+async def test_way_is_doubted_after_two_failures_in_two_seconds() -> None:
+    """One failure, or two within a second, may be an accident."""
+    assert (await silent(Beside())).is_doubted
+    assert not (await silent(Beside(), failures=FAILURES - 1)).is_doubted
+    assert not (await silent(Beside(), seconds=1.0)).is_doubted
+    assert not (await silent(Beside(others_s_ago=9.0))).is_doubted
+
+
+async def test_process_that_was_never_answered_doubts_at_once() -> None:
+    """It has just begun on a bad host: others did not stop being answered at the same moment."""
+    way = Beside().way()
+    for _ in range(FAILURES):
+        await way.failed(0.01)
+    assert way.is_doubted
+
+
+async def test_failures_at_once_are_one_look() -> None:
+    """However many requests time out together, all know the result of one look at the others."""
+    beside = Beside()
+    way = beside.way()
+    await asyncio.gather(*(way.failed(6.0) for _ in range(20)))
+    assert way.is_doubted
+    assert beside.looks == 1
+
+
+async def test_time_before_the_own_last_answer_does_not_count() -> None:
+    """A request that hung while others of this process were answered does not show how long the way is broken."""
+    beside = Beside()
+    way = beside.way()
+    way.answered()
+    beside.now_s += 1.0
+    for _ in range(FAILURES):
+        await way.failed(6.0)
+    assert not way.is_doubted
+
+
+async def test_first_answer_ends_the_doubt() -> None:
+    """After an answer the worker works on, and failures are counted anew."""
+    way = await silent(Beside())
+    way.answered()
+    await way.failed(6.0)
+    assert not way.is_doubted
+
+
+async def test_doubt_ends_if_others_are_answered_no_more() -> None:
+    """Then it is the service that fails, or nobody else is left."""
+    beside = Beside()
+    way = await silent(beside)
+    beside.now_s, beside.others_s_ago = beside.now_s + 20.0, 20.0
+    await way.look()
+    assert not way.is_doubted
+
+
+async def test_way_is_broken_if_a_probe_gets_no_answer() -> None:
+    """A doubt alone is told to nobody: the first of the probes, every two seconds, has to fail before."""
+    beside = Beside()
+    way = await silent(beside)
+    told = []
+    for _ in range(3):
+        told.append((way.take_probe(), way.take_probe(), way.is_broken, way.told_in(Doing()).cut_off_s))
+        beside.now_s += PROBE_EVERY_S
+    assert told == [(True, False, False, None), (True, False, True, 2.0), (True, False, True, 4.0)]
+    way.answered()
+    assert way.told_in(Doing(calls=1)) == Doing(calls=1, answered_s_ago=0.0)
+    assert not way.take_probe()
+
+
+async def test_new_doubt_is_no_broken_way_yet() -> None:
+    """What an earlier doubt found does not count in the next one."""
+    beside = Beside()
+    way = await silent(beside)
+    for _ in range(2):
+        way.take_probe()
+        beside.now_s += PROBE_EVERY_S
+    way.answered()
+    beside.now_s += 10
+    for _ in range(FAILURES):
+        await way.failed(6.0)
+    assert way.is_doubted
+    assert not way.is_broken
+
+
+async def test_answer_during_a_look_wins() -> None:
+    """If an answer comes while Redis is asked for the others, the way is not doubted."""
+    beside = Beside()
+    way = beside.way()
+    for _ in range(FAILURES - 1):
+        await way.failed(6.0)
+    looking = asyncio.ensure_future(way.failed(6.0))
+    await asyncio.sleep(0)
+    way.answered()
+    await looking
+    assert beside.looks == 1
+    assert not way.is_doubted
