@@ -245,7 +245,7 @@ class Shift:
             self._keep_institutions_fresh()
             await self.institutions.enlist()
             is_waiting = self.tools.gate.way.is_doubted
-            if is_waiting:
+            if self.tools.gate.way.is_broken:
                 await self._leave_to_others()
             room = 0 if is_waiting else min(CLAIM_AT_ONCE, self._free)
             claimed = await self._claim(room, shift_starts=first) if room > 0 or is_waiting else []

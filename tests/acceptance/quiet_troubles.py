@@ -12,8 +12,10 @@ from threading import Event
 from redis.asyncio import Redis
 
 from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
+from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.missing_pushes import REFUSED_WITHIN
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
@@ -105,16 +107,31 @@ def worker_killed(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def worker_cut_off(stack: Stack) -> Iterator[None]:
-    """Start a worker that cannot reach the service, and stop it at the end. Each call beside it is assigned."""
+    """Start a worker that cannot reach the service, and stop it at the end. Each of the calls meanwhile is assigned."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    calls, is_over = [], Event()
+
+    def begin_calls() -> None:
+        while not is_over.wait(0.3):
+            calls.append(stack.call(end(20), key=ELSEWHERE))
+
     worker = stack.start("worker", environ={"CALLKEEPER_SERVICE_URL": url})
-    calls = [stack.call(end(60), key=key) for key in population.INSTITUTIONS for _ in range(3)]
-    try:
-        yield
-        until(lambda: all(stack.arrived(call).get("assign") for call in calls), 30, "every call to be assigned")
-    finally:
-        worker.stop()
+    with ThreadPoolExecutor(1) as thread:
+        beginning = thread.submit(begin_calls)
+        try:
+            yield
+            assert f":{worker.process.pid} cannot reach the service; others can" in asyncio.run(_titles(stack))
+        finally:
+            is_over.set()
+            beginning.result()
+            worker.stop()
+    until(lambda: all(stack.arrived(call).get("assign") for call in calls), 30, "every call to be assigned")
+
+
+async def _titles(stack: Stack) -> str:
+    async with Redis.from_url(stack.redis_url) as redis:
+        return " ".join(incident.title for incident in incidents_of(await SignalReader(redis, Keys()).read()))
 
 
 @contextmanager

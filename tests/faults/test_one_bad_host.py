@@ -10,11 +10,12 @@ import pytest
 from callkeeper.calls.incident import Incident, IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.rules import RuleBook
 from callkeeper.calls.store.breakers import open_breakers, service_away
 from callkeeper.calls.store.keys import Keys
-from callkeeper_sandbox.service.state import Call
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.redis_in_step import virtually
-from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_time import DEMO, KEY, SHIPPED, Rig
 from tests.harness.virtual_worker import OTHER, Between, Works, working
 
 BAD: Final = "box-2-7-aa"
@@ -25,7 +26,7 @@ NOTICED_S: Final = 20
 def afflict(how: str, *ways: Between) -> None:
     """Break ways to the service; an empty ``how`` repairs them."""
     for way in ways:
-        way.is_refusing, way.is_hanging = how == "refused", how == "hanging"
+        way.is_refusing, way.is_hanging, way.is_losing = how == "refused", how == "hanging", how == "losing"
 
 
 async def calls_for(works: Works, seconds: float) -> Sequence[Call]:
@@ -38,9 +39,11 @@ async def calls_for(works: Works, seconds: float) -> Sequence[Call]:
 
 
 @asynccontextmanager
-async def with_bad_host(how: str, *, from_the_start: bool = True) -> AsyncIterator[tuple[Works, Rig, Between]]:
+async def with_bad_host(
+    how: str, *, from_the_start: bool = True, book: RuleBook = SHIPPED
+) -> AsyncIterator[tuple[Works, Rig, Between]]:
     """Return a sound worker at work, with two institutions, another one whose host is bad, and the way of that."""
-    async with working(institutions=2) as works:
+    async with working(institutions=2, book=book) as works:
         between = Between(works.stage.transport)
         if from_the_start:
             afflict(how, between)
@@ -90,6 +93,29 @@ def test_work_that_hangs_is_released_when_the_worker_notices() -> None:
             calls = await until_broken(works, bad)
             await asyncio.sleep(1)
             assert all(works.assigned_s(call) for call in calls)
+
+    virtually(law())
+
+
+def test_requests_that_arrive_without_an_answer_are_no_second_effect() -> None:
+    """If only the answers are lost on the bad host, every call is assigned, and enrolled once, with 20 checks at most."""
+
+    async def law() -> None:
+        async with with_bad_host("losing", from_the_start=False, book=DEMO) as (works, bad, _):
+            calls = []
+            for n in range(40):
+                works.stage.world.add_member(KEY, f"p-{n + 50}", [f"55502{n:05}"])
+                script = Happening(Kind.MFA_VALIDATED, 15), Happening(Kind.END, 40)
+                calls.append(works.stage.call(*script, phone_number=f"55502{n:05}"))
+                await works.rig.push(calls[-1])
+                bad.shift.wakeups.wake()
+                await asyncio.sleep(1)
+            assert bad.tools.gate.way.is_broken
+            await asyncio.sleep(90)
+            did = [works.rig.ledger(call) for call in calls]
+            assert all(one["assign"] for one in did)
+            assert [one.get("enroll") for one in did] == [1] * len(did)
+            assert max(one["check"] for one in did) <= 20
 
     virtually(law())
 

@@ -10,12 +10,13 @@ from typing import Any, Final
 import httpx
 
 from callkeeper.calls.claimed_item import ClaimedItem
+from callkeeper.calls.rules import RuleBook
 from callkeeper.calls.store.breakers import retry_service
 from callkeeper.calls.store.cancelling import end
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.redis_in_step import emptied, in_step
-from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_time import KEY, SHIPPED, Rig
 from tests.sandbox_fixtures import CREDENTIALS, START, Asgi, HandClock
 from workers.service_health import Probing
 from workers.shift import Shift
@@ -51,13 +52,14 @@ class LoopClock(HandClock):
 
 
 class Between(httpx.AsyncBaseTransport):
-    """Stands between workers and service. It can be slow for an institution, refuse connections, or hang."""
+    """Stands between workers and service. It can be slow for an institution, refuse connections, hang, or lose answers."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner = inner
         self.slow: dict[str, float] = {}
         self.is_refusing = False
         self.is_hanging = False
+        self.is_losing = False
         self.begun = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -68,13 +70,17 @@ class Between(httpx.AsyncBaseTransport):
         if self.is_hanging:
             await asyncio.sleep(3600)
         await asyncio.sleep(self.slow.get(request.headers.get("InstitutionKey", ""), ANSWER_S))
-        return await self.inner.handle_async_request(request)
+        answer = await self.inner.handle_async_request(request)
+        if self.is_losing:
+            await asyncio.sleep(3600)
+        return answer
 
 
 class Works:
     """A worker that works shift after shift, at a service with one institution or more. Others may join it."""
 
-    def __init__(self, *, institutions: int = 1) -> None:
+    def __init__(self, *, institutions: int = 1, book: RuleBook = SHIPPED) -> None:
+        self.book = book
         self.stage = Asgi(clock=LoopClock())
         for n in range(2, institutions + 1):
             self.stage.world.add_institution(f"cu-{n}", f"Number {n}")
@@ -95,7 +101,8 @@ class Works:
     ) -> Rig:
         self._connected.append(in_step(self._redis_url))
         transport = self.between if between is None else between
-        return Rig(self.stage, self._connected[-1], transport=transport, credentials=credentials, name=name)
+        redis = self._connected[-1]
+        return Rig(self.stage, redis, self.book, transport=transport, credentials=credentials, name=name)
 
     def join(self, between: Between, name: str = "box-2-7-aa") -> Rig:
         """Let another worker begin, which has its own way to the service."""
@@ -199,9 +206,9 @@ class Watched(Shift):
 
 
 @asynccontextmanager
-async def working(*, institutions: int = 1) -> AsyncIterator[Works]:
+async def working(*, institutions: int = 1, book: RuleBook = SHIPPED) -> AsyncIterator[Works]:
     """Return a worker at work."""
-    works = Works(institutions=institutions)
+    works = Works(institutions=institutions, book=book)
     works.begin()
     try:
         yield works

@@ -26,6 +26,7 @@ def process(name: str, kind: str = "worker", silent_s: float = 0.4, **more: obje
         (Doing(shift_s=2.6), "worker", "shift of 3 s, nothing in flight"),
         (Doing(shift_s=9, calls=1, listings=2), "worker", "shift of 9 s, 1 call, 2 listings in flight"),
         (Doing(shift_s=9, outcomes=3, archived=2), "worker", "shift of 9 s, 3 outcomes, 2 archived batches in flight"),
+        (Doing(shift_s=9, cut_off_s=4.6), "worker", "cannot reach the service for 5 s; others can"),
         (Doing(streams=1), "web", "1 open stream"),
         (Doing(), "web", "0 open streams"),
     ],
