@@ -149,9 +149,12 @@ class Institutions:
         return self._refreshed_at_s is None or self.monotonic() - self._refreshed_at_s > max_age_s
 
     async def refresh(self, *, max_age_s: float = RELOAD_S) -> None:
-        """Refresh what is older, and enlist. If the service does not answer, keep what is known."""
+        """Refresh what is older, and enlist. If the service does not answer, keep what is known.
+
+        While this process alone gets no answers, another one asks: a turn or a login that it took would delay that.
+        """
         async with self._refreshing:
-            if self.is_stale(max_age_s):
+            if self.is_stale(max_age_s) and not (self.keys and self.gate.way.is_doubted):
                 now_s = self.monotonic()
                 try:
                     await self._load()

@@ -261,7 +261,7 @@ class Shift:
 
     def _keep_institutions_fresh(self) -> None:
         """Check how the refresh ended. Start another if it is time, or the institutions are not known yet."""
-        if self._refreshing is None or not self._refreshing.done() or self.tools.gate.way.is_doubted:
+        if self._refreshing is None or not self._refreshing.done():
             return
         self._refreshing.result()  # a Redis error ends the shift
         is_due = self.institutions.is_stale() if self.institutions.are_known else not self.tools.store.breakers.opened

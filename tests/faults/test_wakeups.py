@@ -171,7 +171,8 @@ class World:
             watchdog.check(late_ms=-SOON_MS)
 
     async def _shift(self, store: Store, wakeups: Wakeups) -> None:
-        tools = SimpleNamespace(store=store, counting=SimpleNamespace(figures=Figures()))
+        gate = SimpleNamespace(way=SimpleNamespace(is_doubted=False, is_broken=False))
+        tools = SimpleNamespace(store=store, gate=gate, counting=SimpleNamespace(figures=Figures()))
         shift = WorkShift(tools, Institutions(self.refresh_s, store), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
         shift.world = self
         listening = asyncio.ensure_future(wakeups.listen(self, self.keys.wakeup))

@@ -572,3 +572,17 @@ async def test_status_is_an_answer_also_to_a_worker_beside_others(rig: Rig) -> N
     for _ in range(FAILURES_THAT_OPEN):
         await gate.report(DETAILS, KEY, ServiceUnavailable(DETAILS.name, "status 502", 502), 6.0)
     assert await away(rig) == {KEY}
+
+
+async def test_worker_that_doubts_its_own_way_leaves_standings_and_logins_to_others(rig: Rig) -> None:
+    """Whoever takes the turn to ask, or to log in, keeps the others waiting. It asks again when it was answered."""
+    gate = await with_another_that_is_answered(rig)
+    for _ in range(2):
+        await gate.report(DETAILS, KEY, NO_ANSWER, 6.0)
+    before = (await rig.counted()).count(figure.SERVICE_REQUESTS)
+    rig.stage.advance(4000)
+    await rig.institutions.refresh()
+    assert (await rig.counted()).count(figure.SERVICE_REQUESTS) == before
+    gate.way.answered()
+    await rig.institutions.refresh()
+    assert (await rig.counted()).count(figure.SERVICE_REQUESTS) > before
