@@ -3,8 +3,8 @@
 A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
 open the breakers of every institution. So a worker whose requests get no answer at all, not even a status, looks whether
 others were answered meanwhile. If so, it doubts its own way: it claims nothing, keeps its failures back, and sends a probe
-every two seconds. The first answer ends the doubt. If the first probe brings none, the way counts as broken, and people
-are told.
+every two seconds. The first answer ends the doubt. If the first probe brings none, the way counts as broken: people are
+told, and what it holds is released.
 
 If nobody else is answered, it is the service that fails, and the breakers act. Nothing is stored: each process reports
 every second when it was last answered (`Doing`). Only durations are compared, so no clock can disturb this.
