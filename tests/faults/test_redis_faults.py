@@ -86,7 +86,7 @@ def test_push_is_never_accepted_by_a_redis_that_refuses(stage: Stage, reply: str
         started_s = time.monotonic()
         assert door.push({"voice_id": "refused-1", "institution_key": stage.key}).status_code == 503
         assert time.monotonic() - started_s < PUSH_BOUND_S
-        assert '"push_not_recorded"' in door.member.log.read_text()
+        until(lambda: '"push_not_recorded"' in door.member.log.read_text(), PATIENCE_S, "the line in the log")
 
 
 def test_accepted_event_survives_the_receiver(stage: Stage) -> None:
