@@ -16,8 +16,8 @@ from redis.exceptions import RedisError, ResponseError
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
-from callkeeper.calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
-from callkeeper.calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.job_queue import BUG_TTL_S, NO_DEADLINE
+from callkeeper.calls.store.keys import FAILURE_TTL_S, QUEUE_NAME
 from callkeeper.calls.store.writable import redis_words
 from callkeeper.calls.traceback_filter import filtered_traceback
 from workers.job_description import describe

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.calls.store.job_queue import FAILURE_TTL_S
+from callkeeper.calls.store.keys import FAILURE_TTL_S
 from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Told, Watchers, assert_told
 from tests.acceptance.troubles import redis_full, workers_dead
 from tests.harness.processes import Stack, end, stack

@@ -264,6 +264,7 @@ def test_agent_who_errs_says_at_once_who_it_is(desktop: Desktop) -> None:
         press(page, "Opted out")
     expect(state(page)).to_have_text("Rejected")
     expect(page.locator("callkeeper-call .notes")).to_contain_text("does not want to be enrolled")
+    until(lambda: len(desktop.said(call)) == 3, PATIENCE_S, "the statements")
     said = [line.because for line in desktop.stack.trail(call) if line.what == "said"]
     assert said == ["the wrong call", "another voice", None]
 

@@ -20,8 +20,7 @@ from callkeeper.calls.metrics.counting import SUM, parse_field, quantile, unscal
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.redis_writer import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
-from callkeeper.calls.store.job_queue import FAILURE_TTL_S
-from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.keys import FAILURE_TTL_S, KEYS, Keys
 from callkeeper.calls.stored_value import readable
 
 Labels = tuple[str, ...]

@@ -11,7 +11,7 @@ from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from callkeeper.calls.store.keys import KEYS, QUEUE_NAME, Keys
+from callkeeper.calls.store.keys import FAILURE_TTL_S, KEYS, QUEUE_NAME, Keys
 
 ADVANCE: Final = "workers.jobs.advance"
 """The name of the job that handles due calls. Senders need not import the workers, who know its function."""
@@ -21,9 +21,6 @@ RECONCILE: Final = "workers.jobs.reconcile"
 
 RESULT_TTL_S: Final = 600
 """How long a finished job can be read, in seconds."""
-
-FAILURE_TTL_S: Final = 3600
-"""How long a job can be read that failed without a bug: its worker was killed, or the service was down."""
 
 BUG_TTL_S: Final = 7 * 24 * 3600
 """How long a job can be read that failed because of a bug, or that is not one of ours."""

@@ -39,6 +39,9 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 PREFIX = "ck"
 """The default prefix of our keys."""
 
+FAILURE_TTL_S = 3600
+"""How long a job can be read that failed without a bug, in seconds: its worker was killed, or the service was down."""
+
 QUEUE_NAME = "calls"
 """The one RQ queue, at ``rq:queue:calls``.
 

@@ -26,8 +26,8 @@ from callkeeper.calls.metrics.cpu_share import CpuShare
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
-from callkeeper.calls.store.keys import QUEUE_NAME, Keys
+from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, RECONCILE, calls_queue
+from callkeeper.calls.store.keys import FAILURE_TTL_S, QUEUE_NAME, Keys
 from callkeeper.service import Secret, ServiceConfig
 from tests.http_servers import serving
 from tests.sandbox_fixtures import KEY, ServedSandbox

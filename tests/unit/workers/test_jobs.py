@@ -8,7 +8,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError
 from rq.serializers import JSONSerializer
 
-from callkeeper.calls.store.job_queue import ADVANCE, FAILURE_TTL_S
+from callkeeper.calls.store.job_queue import ADVANCE
+from callkeeper.calls.store.keys import FAILURE_TTL_S
 from workers.job_summary import JobSummary
 from workers.jobs import REFUSED_PAUSE_S, JobFailed, RedisAway, RedisRefused, job_class
 

@@ -7,8 +7,8 @@ from fakeredis import FakeRedis
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from callkeeper.calls.store.job_queue import ADVANCE, FAILURE_TTL_S, RESULT_TTL_S, Waker, calls_queue
-from callkeeper.calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.job_queue import ADVANCE, RESULT_TTL_S, Waker, calls_queue
+from callkeeper.calls.store.keys import FAILURE_TTL_S, QUEUE_NAME
 
 
 def test_waker_enqueues_a_job_that_carries_nothing() -> None:
