@@ -44,7 +44,7 @@ from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
 
 SEEN_WITH_WORD = timedelta(seconds=10)
-"""What is read so soon after a person's word may have been on their screen, and who stands there then stood there."""
+"""What is read so soon after a person's word may have been on their screen."""
 
 FOUND_LATE = timedelta(seconds=15)
 """If the first read comes later after the start of a call, others may have stood there before."""
@@ -326,16 +326,11 @@ def _recognised(call: Call, book: RuleBook) -> Call:
 
 
 def _distrusted_as_whom(call: Call) -> Call:
-    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows.
-
-    A read that comes later than `SEEN_WITH_WORD` can show somebody who was put on the call since: then it is of nobody.
-    """
-    word, wish, reading = call.statements.distrusted, call.statements.assign_wish, call.seen.reading
-    if word is None or word.member is not None or reading is None:
+    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows."""
+    word, wish = call.statements.distrusted, call.statements.assign_wish
+    if word is None or word.member is not None:
         return call
     member = call.seen.person_id or (wish.person_id if wish is not None else None) or ""
-    if reading.read_at - word.said_at > SEEN_WITH_WORD:
-        member = ""
     return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
 
 

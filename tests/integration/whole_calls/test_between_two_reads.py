@@ -158,14 +158,3 @@ async def test_sign_that_an_outage_hid_asks_for_the_word_again(rig: Rig) -> None
     await rig.run(60)
     assert call.manual_person_id is None
     assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
-
-
-async def test_distrust_that_nobody_took_up_is_not_of_the_member_who_came_meanwhile(rig: Rig) -> None:
-    """Workers are down. Bob distrusts the caller as p-1; by the time of the first read, the call is p-2's."""
-    call = rig.stage.call(claimed(2, "p-1"), claimed(40, "p-2"), Happening(Kind.END, 300))
-    await rig.push(call)
-    rig.stage.advance(10)
-    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="a robot"))
-    rig.stage.advance(40)
-    await rig.run(60)
-    assert (call.person_id, call.rejected) == ("p-2", False)
