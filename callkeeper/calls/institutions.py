@@ -15,6 +15,23 @@ FOREIGN = "not_ours"
 NOT_ACTIVE = "not_active"
 """Obstacle: the service names the institution as Disabled or in Review."""
 
+NO_VOICE_AUTH = "no_voice_auth"
+TEST_MODE = "test_mode"
+
+OBSTACLES: Final = {
+    NOT_ACTIVE: "it is not Active",
+    NO_VOICE_AUTH: "it has no voice authentication",
+    TEST_MODE: "it is in test mode",
+}
+"""What the service says of an institution for which nothing is done."""
+
+REMEDIES: Final = {
+    NOT_ACTIVE: "have the service operator make it Active (it may be Disabled, or in Review)",
+    NO_VOICE_AUTH: "have the service operator switch its voice authentication on",
+    TEST_MODE: "name it in CALLKEEPER_TEST_INSTITUTIONS if its calls are to be handled, as on a staging host",
+}
+"""What to do about each of these obstacles."""
+
 UNKNOWN = "standing_unknown"
 """Obstacle: the service has not said yet whether the institution is active."""
 

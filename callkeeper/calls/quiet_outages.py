@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from callkeeper.calls.incident import Incident, IncidentKind
-from callkeeper.calls.institutions import NOT_ACTIVE
+from callkeeper.calls.institutions import NOT_ACTIVE, OBSTACLES, REMEDIES
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.signals import Signals, Vanished
@@ -136,9 +136,7 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
     rates, first = [], None
     for (endpoint,), _, at in sorted(signals.last.rows(figure.REQUESTS_DISTURBED)):
         disturbed = sum(minute.count(figure.REQUESTS_DISTURBED, endpoint=endpoint) for minute in recent)
-        outcomes = sum(
-            (minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=endpoint) for minute in recent), Counter()
-        )
+        outcomes = _outcomes(recent, endpoint)
         if endpoint == QUEUE and (_has_silent_queue(signals) or _is_of_one_queue(recent)):
             continue  # that a queue is not listed is an incident of its own
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
@@ -159,9 +157,14 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
         yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
 
 
+def _outcomes(recent: Sequence[Snapshot], endpoint: str) -> Counter[str]:
+    """Count the requests to an endpoint by outcome."""
+    return sum((minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=endpoint) for minute in recent), Counter())
+
+
 def _unknown_calls(recent: Sequence[Snapshot]) -> str | None:
     """Describe how many reads of details found no such call; None if any was answered."""
-    outcomes = sum((minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=DETAILS) for minute in recent), Counter())
+    outcomes = _outcomes(recent, DETAILS)
     if outcomes["CallNotFound"] < UNKNOWN_CALLS or outcomes["answered"]:
         return None
     return f"{DETAILS}: {outcomes['CallNotFound']} of {outcomes.total()} in two minutes, because it knows no such call"
@@ -191,34 +194,19 @@ def _not_active(signals: Signals) -> Iterator[Incident]:
         count = signals.open_calls.get(one.key, 0)
         pushed_at = _pushed_at(signals, one.key)
         is_pushed = pushed_at is not None and signals.now - pushed_at <= _TWO_MINUTES
+        # One that was never handled stays quiet, as on a staging host.
         was_handled = one.obstacle == NOT_ACTIVE or signals.last.at(figure.LISTINGS, one.key, "answered") is not None
         if one.obstacle is None or not was_handled or not (count or is_pushed):
             continue
-        says, remedy = _OBSTACLES.get(one.obstacle) or _named_as(one.status)
+        named_as = f"names it as {one.status}" if one.status else "does not name it as Active"
+        says = named_as if one.obstacle == NOT_ACTIVE else f"says that {OBSTACLES[one.obstacle]}"
+        remedy = REMEDIES[one.obstacle]
         calls = quantity(count, "live call") if count else "pushed calls"
         advice = (
-            f"The service {says}, and it has {calls}: nothing is assigned, checked, enrolled or rejected there. {remedy}, "
-            "or take it out of CALLKEEPER_INSTITUTIONS."
+            f"The service {says}, and it has {calls}: nothing is assigned, checked, enrolled or rejected there. To end "
+            f"that, {remedy}, or take it out of CALLKEEPER_INSTITUTIONS."
         )
         yield Incident(IncidentKind.NOT_ACTIVE, "Nothing is done for an institution with calls", advice, one.key)
-
-
-_OBSTACLES: Final = {
-    "no_voice_auth": (
-        "says that it has no voice authentication",
-        "Have the service's operator switch that on",
-    ),
-    "test_mode": (
-        "says that it is in test mode",
-        "Have the service's operator end that. Or name it in CALLKEEPER_TEST_INSTITUTIONS",
-    ),
-}
-"""What the service says of an institution that is Active, and what to do. One that was never handled stays quiet."""
-
-
-def _named_as(status: str | None) -> tuple[str, str]:
-    says = f"names it as {status}" if status else "does not name it, or names no status"
-    return says, "Have the service's operator make it Active"
 
 
 def _pushed_at(signals: Signals, key: str) -> datetime | None:

@@ -22,7 +22,7 @@ from callkeeper.app.redis_query import redis_now
 from callkeeper.app.settings import WorkerSettings
 from callkeeper.app.terminal import safe
 from callkeeper.app.wiring import service_config
-from callkeeper.calls.institutions import KnownInstitutions, shown
+from callkeeper.calls.institutions import OBSTACLES, REMEDIES, KnownInstitutions, shown
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RulesError
 from callkeeper.calls.store.last_errors import certificate_words
@@ -46,16 +46,6 @@ from workers.standings import AT_ONCE, LIST, MayAsk, Standings, ask_standings, h
 SKEW_S = 3.0
 """Difference of clocks that gives a warning. A Date header has whole seconds only."""
 
-_OBSTACLES: Final = {
-    "not_active": "it is not Active",
-    "no_voice_auth": "it has no voice authentication",
-    "test_mode": "it is in test mode",
-}
-_REMEDIES: Final = {
-    "not_active": "have the service operator make it Active (it may be Disabled, or in Review)",
-    "no_voice_auth": "have the service operator switch its voice authentication on",
-    "test_mode": "name it in CALLKEEPER_TEST_INSTITUTIONS if its calls are to be handled, as on a staging host",
-}
 _WITHIN_S: Final = 5.0
 
 
@@ -238,8 +228,8 @@ def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
             in_test = ", handled although in test mode" if standing.is_test_mode else ""
             found.append(ok(Topic.INSTITUTIONS, f"{standing.status}, with voice authentication{in_test}", about=key))
             continue
-        remedy = f"{_REMEDIES[standing.obstacle]}; or take it out of CALLKEEPER_INSTITUTIONS"
-        detail = f"nothing is assigned, enrolled or rejected: {_OBSTACLES.get(standing.obstacle, standing.obstacle)}"
+        remedy = f"{REMEDIES[standing.obstacle]}; or take it out of CALLKEEPER_INSTITUTIONS"
+        detail = f"nothing is assigned, enrolled or rejected: {OBSTACLES.get(standing.obstacle, standing.obstacle)}"
         found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.calls.institutions import NOT_ACTIVE
+from callkeeper.calls.institutions import NO_VOICE_AUTH, NOT_ACTIVE, TEST_MODE
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.stored_value import readable
 from callkeeper.service.endpoints import institution_of
@@ -82,8 +82,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.status != "Active":
             return NOT_ACTIVE
         if not self.has_voice_auth:
-            return "no_voice_auth"
-        return "test_mode" if self.is_test_mode and not self.is_handled_in_test else None
+            return NO_VOICE_AUTH
+        return TEST_MODE if self.is_test_mode and not self.is_handled_in_test else None
 
 
 class Paging(msgspec.Struct, frozen=True, omit_defaults=True):

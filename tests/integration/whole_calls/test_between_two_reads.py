@@ -158,3 +158,24 @@ async def test_sign_that_an_outage_hid_asks_for_the_word_again(rig: Rig) -> None
     await rig.run(60)
     assert call.manual_person_id is None
     assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+
+
+async def test_voice_of_another_member_asks_for_the_word_again(rig: Rig) -> None:
+    """Ann verified the caller as p-1. Before that could be carried out, the voice was recognised as p-2's."""
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=15)
+    await pause(rig)
+    await rig.note(call, verified(rig))
+    await rig.run(15)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(12)
+    rig.stage.happen(call, Kind.GREEN)
+    check(call, "other-tool", rig.clock.now)
+    await rig.run(12)
+    call.policies = call.provider.policies = []
+    call.fully_authenticated = call.voice_validated = False
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(30)
+    await resume(rig)
+    await rig.run(60)
+    assert (call.person_id, call.manual_person_id) == ("p-1", None)
+    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
