@@ -17,10 +17,10 @@ from callkeeper.calls.call_patterns import STARTS_APART, repeats_last, seen_in_r
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.fact_derivation import is_named_in_answer, signs_of
-from callkeeper.calls.fold import fold_check, fold_reading, reading_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.reading_folding import fold_check, fold_reading, reading_of
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.redis_restart import charge_earlier_record, spent_checks
 from callkeeper.calls.schedule.plan import check_answered, check_booked, check_failed, must_read_first, take_turns

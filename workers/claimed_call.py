@@ -16,13 +16,14 @@ import msgspec
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
+from callkeeper.calls.assign_folding import assigned
 from callkeeper.calls.call_patterns import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import attention, fold_rejected
-from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.note_folding import fold_note, new_call
 from callkeeper.calls.notes import (
     Distrusted,
     Listed,

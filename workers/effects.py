@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from callkeeper.calls.assign_folding import unassigned
 from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import DONE, UNDER_WAY, Effect, EffectKind, EffectState
@@ -23,10 +24,10 @@ from callkeeper.calls.effect_resolution import (
     is_repeated,
     word_for,
 )
-from callkeeper.calls.fold import MOST_TEXT, unassigned
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.reading_folding import MOST_TEXT
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.redis_restart import before_jumps, catch_up
 from callkeeper.calls.rules import Outcome

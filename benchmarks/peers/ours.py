@@ -3,7 +3,7 @@
 import msgspec
 
 from benchmarks.peers.plain import SERVICE_URL
-from callkeeper.calls.fold import policies_of
+from callkeeper.calls.reading_folding import policies_of
 from callkeeper.service import Secret, ServiceConfig
 from callkeeper.service.client import Reseller
 from callkeeper.service.memory import MemoryTokenStore

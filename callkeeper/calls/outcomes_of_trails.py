@@ -104,7 +104,7 @@ class _Causes:
     status: str | None = None
     person_id: str | None = None
     is_person_read: bool = False
-    """Details have named the person; then an entry in the queue changes nobody (`callkeeper.calls.fold`)."""
+    """Details have named the person; then an entry in the queue changes nobody (`callkeeper.calls.note_folding`)."""
 
     def read(self, line: Entry) -> None:
         if line.what == "decided" and line.asked is not None:

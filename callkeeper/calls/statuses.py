@@ -6,7 +6,8 @@ STATUSES = tuple(sorted(map(str, CallStatus)))
 """Every status that the Spec names. One that it does not name changes nothing, but is reported.
 
 Assumed (`statuses-known`): the Spec lists the names of the statuses, but describes the consequences of only a few.
-Assumed (`activities`): the last activity may be missing, or another one. What was seen once is remembered (fold.py)."""
+Assumed (`activities`): the last activity may be missing, or another one. What was seen once is remembered
+(`callkeeper.calls.reading_folding`)."""
 
 REJECTED = frozenset({CallStatus.REJECT_CALLER_VOICE, CallStatus.REJECT_BY_RULE})
 

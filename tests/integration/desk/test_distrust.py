@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.fold import fold_note
+from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Phase, Reason

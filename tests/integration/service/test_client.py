@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callkeeper.calls.fold import policies_of
+from callkeeper.calls.reading_folding import policies_of
 from callkeeper.service import (
     CallNotFound,
     CallStatus,

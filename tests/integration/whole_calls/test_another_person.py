@@ -7,10 +7,10 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, TAKEN_BACK
-from callkeeper.calls.fold import fold_check, fold_reading
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.reading_folding import fold_check, fold_reading
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import Life
 from callkeeper.desk.board.states import state_of

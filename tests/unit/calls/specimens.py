@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.fold import fold_reading
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.notes import Listed
+from callkeeper.calls.reading_folding import fold_reading
 from callkeeper.calls.record import (
     Call,
     Candidate,
@@ -37,6 +38,9 @@ BOOK = load_rules(None)
 def seconds(n: float) -> timedelta:
     """Return a length of time."""
     return timedelta(seconds=n)
+
+
+LISTED = Listed(listed_at=NOW, started_at=NOW - seconds(1), candidates=(Candidate(person_id="p-1"),))
 
 
 def reading(**changes: Any) -> Reading:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.context import Context
-from callkeeper.calls.fold import reading_of
+from callkeeper.calls.reading_folding import reading_of
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules import parse_rules
 from callkeeper.calls.rules.matching import judge

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import ENOUGH_ANSWERS
-from callkeeper.calls.fold import fold_note
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
     MISMATCH,
@@ -23,6 +22,7 @@ from callkeeper.calls.member_evidence import (
     usable_answers,
     with_answered_check,
 )
+from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import Merged
 from callkeeper.calls.record import Call, History, Seen
 from tests.records import facts_of_record

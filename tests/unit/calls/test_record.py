@@ -17,7 +17,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry, What, encode_entry, parse_trail
 from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, NOW, call
-from tests.unit.calls.test_fold import NOTES
+from tests.unit.calls.test_note_folding import NOTES
 
 
 @given(CALLS)

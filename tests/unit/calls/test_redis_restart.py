@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
+from callkeeper.calls.assign_folding import assigned
 from callkeeper.calls.claimed_item import Epoch, LostWrites
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.fold import assigned
 from callkeeper.calls.record import CHECK_LIMIT, Call, CallStatements, Life, Phase, Plan, Reason
 from callkeeper.calls.redis_restart import (
     Window,

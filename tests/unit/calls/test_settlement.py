@@ -8,8 +8,8 @@ import pytest
 
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.fold import fold_note
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import Resolved
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule

@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
+from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import failures, needs_of
-from callkeeper.calls.fold import fold_note
-from callkeeper.calls.notes import (
-    AssignWish,
-    CheckWish,
-    Distrusted,
-    OptedOut,
-    Resolved,
-    Statement,
-    Verified,
-    Withdrawn,
-)
-from callkeeper.calls.record import Asked, Call, Phase, Reason
+from callkeeper.calls.note_folding import fold_note
+from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified, Withdrawn
+from callkeeper.calls.outcomes_of_trails import outcomes
+from callkeeper.calls.record import Asked, Call, Phase, Reason, with_effect
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.statement_folding import (
     NOT_APPLIED,
@@ -44,6 +37,7 @@ def said(kind: type[Statement], number: int = 1, **fields: Any) -> Statement:
     return kind(**{"operator": "ann", "said_at": NOW, "number": number, **fields})
 
 
+DOUBT = Distrusted(operator="ann", said_at=NOW, reason="sounds wrong")
 CLEARED = dict.fromkeys(("reason", "settled_at", "not_found_since"))
 
 
@@ -311,3 +305,225 @@ def test_answer_that_corrects_an_earlier_one_is_told_as_one() -> None:
     found, lines = heard(known, said(Resolved, 2, applied=False))
     assert (found.ledger.enroll.state, found.ledger.enroll.resolved) == (EffectState.ABSENT, 2)
     assert [line.because for line in lines] == ["absent", NOT_APPLIED]
+
+
+def test_fold_of_statements_without_numbers_orders_them_by_when_they_were_said() -> None:
+    """A statement of an earlier release is ordered among numbered ones by its receiver's clock."""
+    old = AssignWish(person_id="p-1", operator="ann", said_at=NOW)
+    later = AssignWish(person_id="p-2", operator="bob", said_at=NOW, number=int(NOW.timestamp() * 1000) + 1)
+    for order in ((old, later), (later, old)):
+        folded = call()
+        for statement in order:
+            folded, _ = fold_note(folded, statement, NOW)
+        assert folded.statements.assign_wish is not None
+        assert folded.statements.assign_wish.person_id == "p-2"
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "late"])
+def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) -> None:
+    """A later resolution corrects an earlier one, and an earlier one changes nothing any more."""
+    first = Resolved(applied=True, operator="ann", said_at=NOW, number=1, wish="1" * 32)
+    second = Resolved(applied=False, operator="bob", said_at=NOW, number=2, wish="2" * 32)
+    folded = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
+    trail: list[Entry] = []
+    for note in (first, second) if in_order else (second, first):
+        folded, lines = fold_note(folded, note, NOW)
+        trail += lines
+    assert folded.ledger.enroll.state is EffectState.ABSENT
+    states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
+    expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
+    assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
+
+
+def test_fold_of_a_persons_answer_twice_closes_nothing_else() -> None:
+    """The first time it resolves the enroll. The second time it must not count as having seen what a rule asks."""
+    answer = Resolved(applied=True, operator="ann", said_at=NOW, number=1)
+    doubt = Effect(state=EffectState.UNRESOLVED)
+    once, _ = fold_note(call(enroll=doubt, asked=Asked(rule="r", because="why", asked_at=NOW)), answer, NOW)
+    twice, _ = fold_note(once, answer, NOW)
+    assert twice.statements.open_question is not None
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_fold_of_a_persons_answer_that_a_reject_was_applied_tells_all_enrolls(applied: bool) -> None:
+    """As after a reject of known outcome: the call looks for its own enroll, and tells the member's other calls."""
+    doubtful = call(
+        phase=Phase.SETTLED,
+        enroll=Effect(state=EffectState.APPLIED, person_id="p-1"),
+        reject=Effect(state=EffectState.UNRESOLVED, person_id="p-1"),
+        rejected_for="p-1",
+    )
+    folded, _ = fold_note(doubtful, Resolved(applied=applied, operator="ann", said_at=NOW, number=1), NOW)
+    told = (folded.plan.recheck_from, folded.ledger.rejected_for)
+    assert told == ((NOW, None) if applied else (None, "p-1"))
+
+
+def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() -> None:
+    """What the service refused was not applied, also if a person says later that another effect of the call was."""
+    refused = Effect(state=EffectState.REFUSED, sent_at=NOW, attempts=2, refusal="busy")
+    doubtful = call(enroll=refused, reject=Effect(state=EffectState.UNKNOWN, sent_at=NOW, attempts=1))
+    folded, _ = fold_note(doubtful, Resolved(applied=False, operator="ann", said_at=NOW, number=1), NOW)
+    folded = with_effect(folded, EffectKind.REJECT, with_fields(folded.ledger.reject, state=EffectState.UNRESOLVED))
+    folded, _ = fold_note(folded, Resolved(applied=True, operator="ann", said_at=NOW, number=2), NOW)
+    assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
+
+
+@pytest.mark.parametrize(("missing", "reason"), [(None, "call_given_up"), (NOW, "call_lost")])
+def test_word_about_a_call_that_is_over_says_why(missing: Any, reason: str) -> None:
+    """What could not be sent for a call that was given up is told with the reason; it is not said to have ended."""
+    folded, lines = fold_note(call(), Distrusted(operator="ann", said_at=NOW, wish="1" * 32), NOW)
+    over = with_fields(
+        folded, life=with_fields(folded.life, phase=Phase.SETTLED, reason=Reason.LOST, not_found_since=missing)
+    )
+    assert status_of(over, lines, lines[0]) == ActionStatus(ActionState.HELD, (reason,))
+
+
+@pytest.mark.parametrize("why", [{}, {"not_found_since": NOW}], ids=["too old", "not found"])
+def test_fold_of_a_word_returns_a_call_that_was_given_up(why: dict[str, Any]) -> None:
+    """A word that arrives while the call is given up is not lost: details are read once more, at once."""
+    over = call(phase=Phase.SETTLED, reason=Reason.LOST, reads_failed=5, **why)
+    folded, _ = fold_note(over, DOUBT, NOW)
+    assert (folded.life.phase, folded.plan.needs_verifying, folded.plan.reads_failed, folded.statements.heard_at) == (
+        Phase.LIVE,
+        True,
+        0,
+        NOW,
+    )
+    about_to_be = call(reads_failed=5, not_found_since=NOW - seconds(58))
+    assert fold_note(about_to_be, DOUBT, NOW)[0].plan.reads_failed == 0
+
+
+@pytest.mark.parametrize("state", [EffectState.CONFIRMED, EffectState.ABSENT])
+def test_fold_of_a_persons_answer_corrects_no_evidence(state: EffectState) -> None:
+    """What stored details have shown is known; a person may correct only what a person has said."""
+    known = call(enroll=Effect(state=state, sent_at=NOW, attempts=1))
+    answer = Resolved(
+        applied=state is EffectState.ABSENT, effect="enroll", operator="ann", said_at=NOW, number=1, wish="1" * 32
+    )
+    assert fold_note(known, answer, NOW)[0].ledger.enroll == known.ledger.enroll
+
+
+@pytest.mark.parametrize("reason", ["another voice", ""])
+def test_fold_of_a_distrust_writes_its_reason(reason: str) -> None:
+    """And none if none was given."""
+    said = Distrusted(operator="ann", said_at=NOW, reason=reason, wish="1" * 32)
+    folded, [line] = fold_note(call(), said, NOW)
+    assert (line.because, folded.statements.distrusted and folded.statements.distrusted.reason) == (
+        reason or None,
+        reason,
+    )
+
+
+@pytest.mark.parametrize(("number", "is_taken"), [(6, True), (7, True), (8, False)])
+def test_fold_of_a_withdrawal_takes_back_what_was_said_until_then(number: int, is_taken: bool) -> None:
+    """Also if it is folded first, and what has the same number; not what is said afterwards."""
+    said = Distrusted(operator="ann", said_at=NOW, number=number, wish="1" * 32)
+    taken = Withdrawn(what="distrusted", operator="bob", said_at=NOW, number=7, wish="2" * 32)
+    for order in ((said, taken), (taken, said)):
+        folded = call()
+        for note in order:
+            folded, _ = fold_note(folded, note, NOW)
+        assert (folded.statements.distrusted is None) is is_taken
+
+
+@pytest.mark.parametrize("is_enrolled", [True, False], ids=["enrolled", "not enrolled"])
+def test_fold_of_a_mistaken_distrust_after_the_end_keeps_the_verification_of_an_enrolled_call(
+    is_enrolled: bool,
+) -> None:
+    """What the enroll rests on stays. Where there was none, the verification must not enroll hours later."""
+    over = call(
+        phase=Phase.SETTLED,
+        reason=Reason.ENROLLED if is_enrolled else Reason.UNDECIDED,
+        end_seen_at=NOW - seconds(60),
+        identity=verified(),
+        enrolled_seen=is_enrolled,
+    )
+    folded, _ = fold_note(over, Distrusted(operator="ann", said_at=NOW, number=1, wish="1" * 32), NOW)
+    assert folded.life.phase is Phase.ENDED
+    taken = Withdrawn(what="distrusted", operator="ann", said_at=NOW, number=2, wish="2" * 32)
+    folded, _ = fold_note(folded, taken, NOW)
+    assert (folded.statements.identity is not None) is is_enrolled
+    assert folded.statements.distrusted is None
+
+
+def test_fold_of_a_persons_answer_says_seen_where_no_effect_was_in_doubt() -> None:
+    """The trail must not claim that somebody declared an effect absent."""
+    answer = Resolved(applied=False, operator="ann", said_at=NOW, number=1, wish="1" * 32)
+    asked = call(asked=Asked(rule="new device", because="Is it the member's?", asked_at=NOW))
+    folded, lines = fold_note(asked, answer, NOW)
+    assert [line.because for line in lines] == ["seen"]
+    assert folded.statements.open_question is None
+    doubtful = call(enroll=Effect(state=EffectState.UNRESOLVED))
+    assert fold_note(doubtful, answer, NOW)[1][0].because == "absent"
+
+
+def both_unresolved() -> Call:
+    """Return a settled call whose enroll and reject are both unresolved."""
+    doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2)
+    return call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=doubt, reject=doubt)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_fold_of_a_persons_answer_that_may_mean_either_effect_changes_nothing(applied: bool) -> None:
+    """Where both are unresolved, an answer that does not name one is refused, and recorded as such if it comes anyway."""
+    answer = Resolved(applied=applied, operator="ann", said_at=NOW, number=1, wish="1" * 32)
+    doubtful = both_unresolved()
+    folded, lines = fold_note(doubtful, answer, NOW)
+    assert status_of(folded, lines, lines[0]) == ActionStatus(ActionState.HELD, ("effect_not_named",))
+    assert (folded.ledger.enroll, folded.ledger.reject, folded.life.reason) == (
+        doubtful.ledger.enroll,
+        doubtful.ledger.reject,
+        Reason.UNRESOLVED,
+    )
+    assert [line.what for line in lines] == ["said"]
+
+
+def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
+    """The reject was applied, the enroll was not: two answers, and the second one is not about the first effect."""
+    answers = [
+        Resolved(applied=True, effect="reject", operator="ann", said_at=NOW, number=1, wish="1" * 32),
+        Resolved(applied=False, effect="enroll", operator="bob", said_at=NOW, number=2, wish="2" * 32),
+    ]
+    folded, trail = both_unresolved(), list[Entry]()
+    for answer in answers:
+        folded, lines = fold_note(folded, answer, NOW)
+        trail += lines
+    assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
+    states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
+    assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
+
+
+def test_answer_that_is_corrected_is_told_as_an_outcome_each_time() -> None:
+    """Otherwise whoever receives outcomes would believe for ever in a reject that was not applied."""
+    answers = [
+        Resolved(applied=n != 2, effect="reject", operator="ann", said_at=NOW, number=n, wish=str(n) * 32)
+        for n in (1, 2, 3)
+    ]
+    folded, trail = both_unresolved(), list[Entry]()
+    for answer in answers:
+        folded, lines = fold_note(folded, answer, NOW)
+        trail += lines
+    assert [one.type for one in outcomes(trail)] == ["rejected", "not_carried_out", "rejected"]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("state", [EffectState.CONFIRMED, EffectState.ABSENT])
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+def test_fold_of_a_persons_answer_leaves_what_details_have_proved(
+    kind: EffectKind, state: EffectState, applied: bool
+) -> None:
+    """Only another person's answer can be corrected. Otherwise an enroll that is in force could be sent once more."""
+    proved = Effect(state=state, sent_at=NOW, attempts=1)
+    answer = Resolved(applied=applied, effect=kind.value, operator="ann", said_at=NOW, number=1)
+    folded, _ = fold_note(call(**{kind.value: proved}), answer, NOW)
+    assert folded.effect(kind) == proved
+
+
+def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
+    """Somebody said that the enroll was applied. Whoever has later seen what a rule asks says nothing about the enroll."""
+    confirmed = Effect(state=EffectState.CONFIRMED, sent_at=NOW, attempts=1, resolved=1)
+    asking = call(enroll=confirmed, asked=Asked(rule="r", because="why", asked_at=NOW))
+    folded, _ = fold_note(asking, Resolved(applied=False, operator="bob", said_at=NOW, number=2), NOW)
+    assert folded.ledger.enroll == confirmed
+    assert folded.statements.asked is not None
+    assert folded.statements.asked.closed_by == "bob"

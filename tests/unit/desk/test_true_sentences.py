@@ -8,8 +8,8 @@ import pytest
 from callkeeper.calls.action_status import status_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_SINCE
-from callkeeper.calls.fold import fold_note
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.calls.fold import policies_of
+from callkeeper.calls.reading_folding import policies_of
 from callkeeper.service import AnswerUnreadable, PersonMatch, PhoneCall, ResellerError, Secret
 from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import institution_list, verdict

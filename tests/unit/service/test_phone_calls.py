@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callkeeper.calls.fold import reading_of
+from callkeeper.calls.reading_folding import reading_of
 from callkeeper.calls.record import Reading, encode_call, parse_call
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase

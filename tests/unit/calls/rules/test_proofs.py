@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import FACTS, Facts, Value
-from callkeeper.calls.fold import fold_reading
 from callkeeper.calls.policies import Colour, Policies
+from callkeeper.calls.reading_folding import fold_reading
 from callkeeper.calls.record import Call, Reading
 from callkeeper.calls.rules import Outcome, Rule, Stage
 from callkeeper.calls.rules.book import Condition, Not, OneOf, Test

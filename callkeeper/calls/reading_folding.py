@@ -1,18 +1,13 @@
-"""Folds notes and readings into a call's record. Pure functions: record and fact in, record and trail entries out.
+"""Keeps what decisions need of the service's record of a call, and folds it into ours. Pure functions."""
 
-``reading_of`` keeps what decisions need of the service's record of a call, and drops the rest of the personal data.
-"""
-
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
-from callkeeper.calls.fact_derivation import has_green_voice, is_named_by_service, signs_of
-from callkeeper.calls.item_names import CallId
+from callkeeper.calls.assign_folding import was_free, watched, with_assign_shown
+from callkeeper.calls.effect_ledger import IN_DOUBT, PERHAPS_DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
+from callkeeper.calls.fact_derivation import has_green_voice, signs_of
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
     MISMATCH,
@@ -25,18 +20,12 @@ from callkeeper.calls.member_evidence import (
     with_answered_check,
     with_former_member,
 )
-from callkeeper.calls.merging import continued, merged
-from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from callkeeper.calls.policies import MANUAL_GREEN, Colour
-from callkeeper.calls.record import Call, CallStatements, Identity, Life, Phase, Reading, Reason, Seen, with_effect
-from callkeeper.calls.redis_restart import charge_if_assigned
+from callkeeper.calls.record import Call, CallStatements, Identity, Phase, Reading, Seen, with_effect
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
-from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
-from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
 from callkeeper.calls.statuses import ARCHIVED, ESTABLISHES, FRAUD, REJECTED
-from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.endpoints import canonical_id, is_same_id
 from callkeeper.service.enumerations import CallStatus
@@ -48,130 +37,6 @@ SEEN_WITH_WORD = timedelta(seconds=10)
 
 FOUND_LATE = timedelta(seconds=15)
 """If the first read comes later after the start of a call, others may have stood there before."""
-
-PUSH_READ_GAP = timedelta(seconds=1)
-"""Stored details are read at most this often because of pushed ends."""
-
-
-def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
-    """Start a record: from another record that was merged into it, else empty."""
-    for note in notes:
-        if isinstance(note, Merged):
-            return continued(call_id, note.call)
-    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, life=Life(first_seen_at=now))
-
-
-def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
-    """Fold one note into the record. Folding it twice changes nothing more."""
-    match note:
-        case Pushed():
-            return _pushed(call, note, now)
-        case Listed():
-            return _listed(call, note, now)
-        case Unlisted():
-            if call.is_settled or call.life.is_unlisted or _is_old(note, call):
-                return call, []
-            return replace(
-                call, life=replace(call.life, is_unlisted=True), plan=replace(call.plan, next_read_at=now)
-            ), [Entry(at=now, what="unlisted")]
-        case Merged():
-            return merged(call, note.call, now), [Entry(at=now, what="merged", voice_id=note.call.voice_id)]
-        case MemberRejected():
-            return fold_member_rejected(call, now), []
-        case _:
-            call, lines = fold_statement(call, note, now)
-            return (without_withdrawn(call) if call.statements.withdrawn else call), lines
-
-
-def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
-    call = returned(call) if may_return(call) else call
-    recorded_at = min(instant(note.recorded_ms), now) if note.recorded_ms else now
-    entry = Entry(
-        at=recorded_at,
-        what="pushed",
-        kind="end" if note.has_ended else "start",
-        event_id=note.event_id,
-    )
-    call = replace(
-        call,
-        names=replace(
-            call.names,
-            alternate_id=call.names.alternate_id or note.alternate_id,
-            phone_number=call.names.phone_number or note.phone_number,
-            spelled=call.names.spelled if is_named_by_service(call) else note.spelled,
-        ),
-        life=replace(call.life, hinted_at=call.life.hinted_at or recorded_at),
-    )
-    if note.has_ended and not call.is_settled:
-        last = call.seen.reading.read_at if call.seen.reading else now - PUSH_READ_GAP
-        call = replace(
-            call,
-            life=replace(call.life, end_hinted_at=recorded_at),
-            plan=replace(call.plan, next_read_at=max(now, last + PUSH_READ_GAP)),
-        )
-    return call, [entry]
-
-
-def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
-    if call.life.reason is Reason.UNCONFIRMED:
-        call = hinted_anew(call)
-    if _is_old(note, call):
-        return call, []
-    call = returned(call) if may_return(call) else call
-    if call.is_settled:
-        return call, []
-    call = _with_assign_shown(_listed_for(call, note.person_id), note.person_id)
-    if note.phone_number not in {None, call.names.phone_number}:
-        call = _found_anew(call)
-    call = replace(
-        call,
-        life=replace(
-            call.life,
-            phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase,
-            listed_at=min(note.listed_at, now),
-            started_at=note.started_at or call.life.started_at,
-            is_unlisted=False,
-            not_found_since=None if call.life.phase is Phase.HINTED else call.life.not_found_since,
-        ),
-        names=replace(call.names, phone_number=note.phone_number or call.names.phone_number, spelled=note.spelled),
-        seen=replace(
-            call.seen,
-            core_username=note.core_username or call.seen.core_username,
-            candidates=note.candidates,
-            had_several_candidates=call.seen.had_several_candidates or len(note.candidates) > 1,
-        ),
-    )
-    entry = Entry(
-        at=now,
-        what="listed",
-        person_id=note.person_id,
-        candidates=len(note.candidates),
-        operator=note.core_username,
-    )
-    return call, [entry]
-
-
-def _found_anew(call: Call) -> Call:
-    """Return a call that gets another number: what other calls left under it is looked up."""
-    earlier = call.seen.earlier_marks
-    return replace(call, seen=replace(call.seen, earlier_marks=earlier and replace(earlier, has_number=False)))
-
-
-def _listed_for(call: Call, person_id: str | None) -> Call:
-    """Return a call with the person of its entry in the queue.
-
-    If details have named another one, details are read again, and decide: an entry of the queue can be late or garbled.
-    """
-    shown = call.seen.reading.person_id if call.seen.reading is not None else None
-    if person_id in {None, call.seen.person_id} or shown is None or call.seen.person_id is None:
-        return _assigned_to(call, person_id)
-    return replace(call, plan=replace(call.plan, needs_verifying=True))
-
-
-def _is_old(note: Listed | Unlisted, call: Call) -> bool:
-    """Tell whether a later look at the queue was already folded: the note came late, or twice."""
-    return call.life.listed_at is not None and note.listed_at < call.life.listed_at
-
 
 MOST_TEXT = 200
 """How many characters are kept of a name that the institution has given."""
@@ -248,7 +113,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         written=replace(call.written, held_back=None),
     )
     call = _doubted(_distrusted_as_whom(_recognised(call, book)), before, book)
-    call = _with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
+    call = with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:
         effect = call.effect(kind)
         if effect.state is EffectState.INTENDED:
@@ -264,11 +129,21 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         life = replace(call.life, phase=Phase.LIVE, ended_at=None)
         call = replace(call, life=life, seen=replace(call.seen, final_since=None))
     elif call.seen.person_id is not None and not _may_still_be_assigned(call, before, book):
-        call = _watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
+        call = watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
     elif book.checks_unassigned and call.plan.next_check_at is None:
         check_at = book.schedule.next_slot(life.first_seen_at or now, now)
         call = replace(call, plan=replace(call.plan, next_check_at=check_at))
     return call
+
+
+def fold_check(call: Call, check: int, reading: Reading) -> Call:
+    """Record what the answer of one check showed, for whom it was made, and whether the voice can have been compared.
+
+    After the end it is not. Nor is it before somebody has assigned the member: only an assign correlates the account, and
+    the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
+    """
+    can_tell = call.life.ended_at is None and is_assigned(call)
+    return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
 
 
 def _is_end_taken_back(call: Call) -> bool:
@@ -317,61 +192,19 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     return with_former_member(before, seen, book.policies)
 
 
+def _is_authenticated(call: Call, reading: Reading) -> bool:
+    """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
+    by_hand = call.ledger.enroll.state in PERHAPS_DONE or call.seen.enrolled
+    by_voice = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
+    return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
+
+
 def _recognised(call: Call, book: RuleBook) -> Call:
     """Return a call that remembers as whom the voice is authenticated, also if only a green policy shows it."""
     member, known_as = call.seen.person_id, call.seen.authenticated_members
     if member is None or member in known_as or not has_green_voice(call, book.policies):
         return call
     return replace(call, seen=replace(call.seen, authenticated_members=(*known_as, member)))
-
-
-def _distrusted_as_whom(call: Call) -> Call:
-    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows."""
-    word, wish = call.statements.distrusted, call.statements.assign_wish
-    if word is None or word.member is not None:
-        return call
-    member = call.seen.person_id or (wish.person_id if wish is not None else None) or ""
-    return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
-
-
-def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
-    """Return a call whose verification by the desk is in doubt if something new speaks against the caller.
-
-    The person may have seen what the first read after their word shows, if it came at once: that is not new.
-    """
-    identity, last, shown = call.statements.identity, before.seen.reading, call.seen.reading
-    if identity is None or not identity.by_desk or shown is None:
-        return call
-    is_first = last is None or last.read_at <= identity.established_at
-    if is_first and shown.read_at <= identity.established_at + SEEN_WITH_WORD:
-        return call
-    known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
-    known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})
-    if signs_against(call.seen, book.policies) <= known and not known_as:
-        return call
-    return replace(call, statements=replace(call.statements, identity=replace(identity, is_doubted=True)))
-
-
-def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
-    """Return the calls whose case was determined as fraud, until it is refuted. The record shows one case at a time.
-
-    Assumed (`research-case`): a case that is archived was not refuted.
-    """
-    frauds, last = dict.fromkeys(seen.frauds), seen.reading
-    if last is not None and last.research_status == FRAUD:  # records of earlier versions have it only here
-        frauds[last.research_voice_id or ""] = None
-    if reading.research_status == FRAUD:
-        frauds[reading.research_voice_id or ""] = None
-    elif reading.research_status not in {None, ARCHIVED}:
-        frauds.pop(reading.research_voice_id or "", None)
-    return tuple(frauds)
-
-
-def _assigned_to(call: Call, person_id: str | None) -> Call:
-    """Return a call with the person who is assigned now. If it was another, the last reading is not about this one."""
-    is_another = person_id is not None and call.seen.person_id not in {None, person_id}
-    plan = replace(call.plan, needs_verifying=True) if is_another else call.plan
-    return replace(call, seen=of_member(call.seen, person_id), plan=plan)
 
 
 def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
@@ -389,23 +222,25 @@ def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | No
     return since if is_same else reading.read_at
 
 
-def _watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Call:
-    """Begin the watch of a call that has a person. ``was_free``: nobody was, before our assign.
+def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
+    """Return the calls whose case was determined as fraud, until it is refuted. The record shows one case at a time.
 
-    Otherwise a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
+    Assumed (`research-case`): a case that is archived was not refuted.
     """
-    if call.plan.watch_from is not None:
-        return call
-    if was_free or not call.plan.checks_if_assigned:
-        return begin_watch(replace(call, plan=replace(call.plan, checks_if_assigned=0)), book.schedule, now, now)
-    charged = charge_if_assigned(call, book.schedule)
-    return begin_watch(charged, book.schedule, min(now, call.life.first_seen_at or now), now)
+    frauds, last = dict.fromkeys(seen.frauds), seen.reading
+    if last is not None and last.research_status == FRAUD:  # records of earlier versions have it only here
+        frauds[last.research_voice_id or ""] = None
+    if reading.research_status == FRAUD:
+        frauds[reading.research_voice_id or ""] = None
+    elif reading.research_status not in {None, ARCHIVED}:
+        frauds.pop(reading.research_voice_id or "", None)
+    return tuple(frauds)
 
 
 def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
     """Tell whether it is open if a lost record can have checked the call for the person whom the service has filled in.
 
-    If our assign succeeds, none can have (``_was_free``). Rules assign at once, or when the queue names the candidates.
+    If our assign succeeds, none can have (``was_free``). Rules assign at once, or when the queue names the candidates.
     """
     if not call.plan.checks_if_assigned or call.ledger.assign.state is not EffectState.NONE:
         return False
@@ -419,32 +254,7 @@ def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
     """Tell whether we assigned the person, and nobody was assigned before."""
     is_ours = assign.person_id is not None and assign.person_id == reading.person_id
-    return is_ours and _was_free(assign) and assign.attempts > assign.unsent
-
-
-def _was_free(assign: Effect) -> bool:
-    """Tell whether no lost record can have checked the call as an assigned one before this assign.
-
-    Where rules assign, a lost record would have assigned the person who stands there before it made a check.
-    """
-    return not assign.person_stood or assign.operator is None
-
-
-def fold_check(call: Call, check: int, reading: Reading) -> Call:
-    """Record what the answer of one check showed, for whom it was made, and whether the voice can have been compared.
-
-    After the end it is not. Nor is it before somebody has assigned the member: only an assign correlates the account, and
-    the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
-    """
-    can_tell = call.life.ended_at is None and is_assigned(call)
-    return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
-
-
-def _is_authenticated(call: Call, reading: Reading) -> bool:
-    """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
-    by_hand = call.ledger.enroll.state in PERHAPS_DONE or call.seen.enrolled
-    by_voice = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
-    return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
+    return is_ours and was_free(assign) and assign.attempts > assign.unsent
 
 
 def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:
@@ -493,29 +303,28 @@ def _member_verified(call: Call, reading: Reading) -> str:
     return member if stood_there and call.seen.person_id in {None, member} else ""
 
 
-def unassigned(call: Call) -> Call:
-    """Return a call whose assign the service ignored, without the member whom that assign gave it.
-
-    No account was correlated, so what checks have shown since is about nobody's voice.
-    """
-    shown = call.seen.reading.person_id if call.seen.reading is not None else None
-    seen = call.seen if shown is not None else replace(call.seen, person_id=None, answered_for="")
-    return replace(call, seen=seen, ledger=replace(call.ledger, assigned_person_id=None, assigned_as=None))
-
-
-def _with_assign_shown(call: Call, person_id: str | None) -> Call:
-    """Return a call whose queue entry or details name a person. If our assign named the same one, it was shown."""
-    assign = call.ledger.assign
-    if person_id is None or person_id != assign.person_id or assign.state not in DONE or assign.was_shown:
+def _distrusted_as_whom(call: Call) -> Call:
+    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows."""
+    word, wish = call.statements.distrusted, call.statements.assign_wish
+    if word is None or word.member is not None:
         return call
-    return with_effect(call, EffectKind.ASSIGN, replace(assign, was_shown=True))
+    member = call.seen.person_id or (wish.person_id if wish is not None else None) or ""
+    return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
 
 
-def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
-    """Start watching a call that was just assigned, and remember whom we assigned, unless it is an operator's person."""
-    assign = call.ledger.assign
-    call = _assigned_to(call, assign.person_id)
-    if not assign.is_operators:
-        ledger = replace(call.ledger, assigned_person_id=assign.person_id, assigned_as=assign.requested_by)
-        call = replace(call, ledger=ledger)
-    return _watched(call, book, now, was_free=_was_free(assign) and not call.seen.core_username)
+def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
+    """Return a call whose verification by the desk is in doubt if something new speaks against the caller.
+
+    The person may have seen what the first read after their word shows, if it came at once: that is not new.
+    """
+    identity, last, shown = call.statements.identity, before.seen.reading, call.seen.reading
+    if identity is None or not identity.by_desk or shown is None:
+        return call
+    is_first = last is None or last.read_at <= identity.established_at
+    if is_first and shown.read_at <= identity.established_at + SEEN_WITH_WORD:
+        return call
+    known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
+    known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})
+    if signs_against(call.seen, book.policies) <= known and not known_as:
+        return call
+    return replace(call, statements=replace(call.statements, identity=replace(identity, is_doubted=True)))

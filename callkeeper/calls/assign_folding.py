@@ -1,0 +1,68 @@
+"""Says in a call's record who is assigned, and begins the watch of a call that has somebody. Pure functions."""
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind
+from callkeeper.calls.member_evidence import of_member
+from callkeeper.calls.record import Call, with_effect
+from callkeeper.calls.redis_restart import charge_if_assigned
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import begin_watch
+
+
+def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
+    """Start watching a call that was just assigned, and remember whom we assigned, unless it is an operator's person."""
+    assign = call.ledger.assign
+    call = assigned_to(call, assign.person_id)
+    if not assign.is_operators:
+        ledger = replace(call.ledger, assigned_person_id=assign.person_id, assigned_as=assign.requested_by)
+        call = replace(call, ledger=ledger)
+    return watched(call, book, now, was_free=was_free(assign) and not call.seen.core_username)
+
+
+def unassigned(call: Call) -> Call:
+    """Return a call whose assign the service ignored, without the member whom that assign gave it.
+
+    No account was correlated, so what checks have shown since is about nobody's voice.
+    """
+    shown = call.seen.reading.person_id if call.seen.reading is not None else None
+    seen = call.seen if shown is not None else replace(call.seen, person_id=None, answered_for="")
+    return replace(call, seen=seen, ledger=replace(call.ledger, assigned_person_id=None, assigned_as=None))
+
+
+def assigned_to(call: Call, person_id: str | None) -> Call:
+    """Return a call with the person who is assigned now. If it was another, the last reading is not about this one."""
+    is_another = person_id is not None and call.seen.person_id not in {None, person_id}
+    plan = replace(call.plan, needs_verifying=True) if is_another else call.plan
+    return replace(call, seen=of_member(call.seen, person_id), plan=plan)
+
+
+def with_assign_shown(call: Call, person_id: str | None) -> Call:
+    """Return a call whose queue entry or details name a person. If our assign named the same one, it was shown."""
+    assign = call.ledger.assign
+    if person_id is None or person_id != assign.person_id or assign.state not in DONE or assign.was_shown:
+        return call
+    return with_effect(call, EffectKind.ASSIGN, replace(assign, was_shown=True))
+
+
+def watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Call:
+    """Begin the watch of a call that has a person. ``was_free``: nobody was, before our assign.
+
+    Otherwise a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
+    """
+    if call.plan.watch_from is not None:
+        return call
+    if was_free or not call.plan.checks_if_assigned:
+        return begin_watch(replace(call, plan=replace(call.plan, checks_if_assigned=0)), book.schedule, now, now)
+    charged = charge_if_assigned(call, book.schedule)
+    return begin_watch(charged, book.schedule, min(now, call.life.first_seen_at or now), now)
+
+
+def was_free(assign: Effect) -> bool:
+    """Tell whether no lost record can have checked the call as an assigned one before this assign.
+
+    Where rules assign, a lost record would have assigned the person who stands there before it made a check.
+    """
+    return not assign.person_stood or assign.operator is None
