@@ -4,6 +4,7 @@ A process reads only what it needs, so the web process never holds the service a
 holds the push secret. The text below a field explains its variable; docs/configuration.md and ``.env.example`` show it.
 """
 
+import hmac
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from callkeeper.app.parsing import AlertAddress, PerInstitution
 from callkeeper.app.redis_location import RedisLocation, Tls, parse_location, tls_options
 from callkeeper.app.terminal import Misset
 from callkeeper.calls.rules import RuleBook, load_rules
+from callkeeper.calls.store.account_use import AccountUse
 from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
 from callkeeper.desk.access.configured_logins import AdminLogin, Grant, OidcConfig
 from callkeeper.desk.access.desk_tokens import DeskToken
@@ -103,6 +105,11 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
         "CALLKEEPER_REQUESTED_BY", parsing.requested_by, "bot, cu-1=svc1, cu-2=svc2"
     )
     """Core username that automatic actions are recorded for; key=username for single institutions."""
+
+    @property
+    def account(self) -> str:
+        """Return what tells this account from others. It does not lead to the address or the token."""
+        return hmac.digest(self.access_token.reveal().encode(), f"{self.url}\n{self.email}".encode(), "sha256").hex()
 
 
 class AlertSettings(SettingsSection, frozen=True, kw_only=True):
@@ -361,6 +368,10 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     """Highest number of requests per second of all workers together, 1 to 10000. Unset: learned from 429 and 503."""
     archive: WorkerArchiveSettings | None = part(WorkerArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
+
+    def account_use(self) -> AccountUse:
+        """Return what notes which installations work with the account."""
+        return AccountUse(self.store.keys, self.service.account, self.institutions)
 
     def rule_book(self) -> RuleBook:
         """Return the rules in force, which may name the institutions to act for. Raises as `book`."""

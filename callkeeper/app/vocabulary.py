@@ -96,6 +96,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "web_stopped": _event("the web process has answered its last request"),
     # workers
+    "account_shared": _event(
+        "another installation in this Redis began to work with our account: both check, enroll and reject the same calls",
+        "prefixes",
+    ),
     "worker_started": _event("a worker takes jobs", "worker", "release"),
     "rules_in_force": _event(
         "the rules by which this worker decides; live, shadow: how many act, and how many only say what they would do",

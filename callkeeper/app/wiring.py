@@ -1,10 +1,13 @@
 """Builds a worker from its parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import uvloop
+from redis import Redis
+from redis.exceptions import RedisError
 
 from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.connections import blocking_redis, warn_of_redis, worker_redis
@@ -12,9 +15,11 @@ from callkeeper.app.logs import leave_now, lines_lost
 from callkeeper.app.process import collect_seldom
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
+from callkeeper.app.terminal import Misset
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, Reporter, host
 from callkeeper.calls.rules.book import Stage
+from callkeeper.calls.store.account_use import FRESH_S, AccountUse
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from callkeeper.calls.store.keys import Keys
@@ -59,15 +64,35 @@ def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Cal
     return open_archive
 
 
+class AccountInUse(Misset):
+    """Another installation in this Redis works with our account, for the same institutions."""
+
+    remedy: Final = (
+        f"correct CALLKEEPER_REDIS_PREFIX, or stop the other installation's workers and wait {FRESH_S} s. Two "
+        "installations of one account need CALLKEEPER_INSTITUTIONS, with no institution in common"
+    )
+
+    def __init__(self, own: str, prefixes: Sequence[str]) -> None:
+        self.prefixes = prefixes
+        self.detail = (
+            f"workers with CALLKEEPER_REDIS_PREFIX={' and '.join(prefixes)} work with this account; ours is {own}. Both "
+            "would check, enroll and reject the same calls"
+        )
+        super().__init__(self.detail, self.remedy)
+
+
 def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[WorkerRuntime] = WorkerRuntime) -> None:
     """Run one worker process until it is stopped.
 
     Raises:
         callkeeper.calls.rules.RulesError: The rules have faults: nothing is started.
+        AccountInUse: Another installation uses the account: nothing is started.
     """
     place, keys = settings.store.redis, settings.store.keys
     warn_of_redis(place, log)
     figures, book = Figures(), settings.rule_book()
+    account_use, pulse = settings.account_use(), blocking_redis(place)
+    _require_account(account_use, keys, pulse)
     author = Author.here("worker", rules=book.digest)
     runtime = runtime_class(
         worker_redis(place),
@@ -89,7 +114,6 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
         loop_factory=uvloop.new_event_loop,
     )
-    pulse = blocking_redis(place)
     rules = OwnRules(pulse, keys, book.digest, book.name, book.text, host=host(), release=author.version)
 
     def advance(*args: str) -> JobSummary:
@@ -114,7 +138,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, author, keys=keys, minutes_kept_s=minutes_s)
     writer.doing, writer.lines_lost = runtime.doing, lines_lost
-    reporter = Reporter(blocking_redis(place), writer)
+    reporter = Reporter(blocking_redis(place), writer, also=_noting(account_use, log))
     collect_seldom()
     watch = alert_watch(settings.alerts, settings.store, log)
     watchdog.start()
@@ -127,6 +151,30 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         watch.stop()
         reporter.stop()
         runtime.close()
+        with suppress(RedisError, OSError):
+            account_use.end(pulse)
+
+
+def _require_account(account_use: AccountUse, keys: Keys, redis: "Redis") -> None:
+    """Make sure that no other installation uses the account. If Redis is away, the log tells of one later."""
+    with suppress(RedisError, OSError):
+        if others := account_use.note(redis):
+            account_use.end(redis)
+            raise AccountInUse(keys.prefix, others)
+
+
+def _noting(account_use: AccountUse, log: Any) -> Callable[["Redis"], None]:
+    """Return what notes the use of the account, and logs once if another installation began while Redis was away."""
+    known: list[str] = []
+
+    def note(redis: "Redis") -> None:
+        nonlocal known
+        others = account_use.note(redis)
+        if others and others != known:
+            log.error("account_shared", prefixes=others)
+        known = others
+
+    return note
 
 
 def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: WorkerRuntime) -> CallWorker:

@@ -8,7 +8,9 @@ import sys
 import pytest
 from redis import Redis as BlockingRedis
 
+from callkeeper.app.settings import ServiceSettings
 from callkeeper.calls.metrics.redis_writer import host
+from callkeeper.calls.store.account_use import AccountUse
 from callkeeper.calls.store.keys import Keys
 
 
@@ -28,6 +30,29 @@ def test_process_with_a_wrong_setting_is_reported(
     ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)  # noqa: S603  (our own)
     assert ended.returncode == 2
     assert blocking_redis.hkeys(Keys().unstarted) == [f"{kind}:{host()}".encode()]
+
+
+SETTINGS = {
+    "CALLKEEPER_SERVICE_URL": "http://127.0.0.1:9",
+    "CALLKEEPER_ACCESS_TOKEN": "as-issued-at-onboarding",
+    "CALLKEEPER_EMAIL": "svc@bank.test",
+    "CALLKEEPER_PASSWORD": "as-issued-at-onboarding",
+    "CALLKEEPER_REQUESTED_BY": "bot",
+}
+
+
+def test_worker_under_another_prefix_does_not_start_beside_one_of_the_same_account(
+    redis_url: str, blocking_redis: BlockingRedis
+) -> None:
+    """It would make its own checks, and enroll and reject once more. The board of the one that works names it."""
+    AccountUse(Keys(), ServiceSettings.load(SETTINGS).account, None).note(blocking_redis)
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, "CALLKEEPER_REDIS_PREFIX": "ck2", **SETTINGS}
+    command = [sys.executable, "-m", "callkeeper", "worker"]
+    ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)  # noqa: S603  (our own)
+    assert ended.returncode == 2
+    assert "workers with CALLKEEPER_REDIS_PREFIX=ck work with this account; ours is ck2" in ended.stderr.decode()
+    for keys in (Keys(), Keys("ck2")):
+        assert blocking_redis.hkeys(keys.unstarted) == [f"worker:{host()}".encode()]
 
 
 IN_A_CALLBACK = """

@@ -3,6 +3,7 @@
 import sys
 
 import click
+from msgspec.structs import replace
 
 from callkeeper.app.process import prepare, report_unstarted, telemetry_of
 from callkeeper.app.settings import WorkerSettings
@@ -13,12 +14,16 @@ from callkeeper.calls.rules import RulesError
 @click.command()
 def worker() -> None:
     """Run one worker: claim what is due, handle every call, until it is stopped."""
-    from callkeeper.app.wiring import run_worker  # noqa: PLC0415
+    from callkeeper.app.wiring import AccountInUse, run_worker  # noqa: PLC0415
 
     settings, log = prepare(WorkerSettings, "worker")
     try:
         with telemetry_of(settings, "worker", log):
             run_worker(settings, log)
+    except AccountInUse as error:
+        for prefix in (settings.store.key_prefix, *error.prefixes):  # the other's board is the one that people look at
+            report_unstarted(replace(settings.store, key_prefix=prefix), "worker")
+        raise
     except RulesError as error:
         report_unstarted(settings.store, "worker")
         say("the rules have faults, nothing was started:", *(f"  {line}" for line in error.lines), err=True)

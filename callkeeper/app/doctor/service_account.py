@@ -21,7 +21,7 @@ from callkeeper.app.logs import quiet_log
 from callkeeper.app.redis_query import redis_now
 from callkeeper.app.settings import WorkerSettings
 from callkeeper.app.terminal import safe
-from callkeeper.app.wiring import service_config
+from callkeeper.app.wiring import AccountInUse, service_config
 from callkeeper.calls.institutions import OBSTACLES, REMEDIES, KnownInstitutions, shown
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RulesError
@@ -52,13 +52,16 @@ _WITHIN_S: Final = 5.0
 async def service_findings(
     redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
 ) -> AsyncIterator[Finding]:
-    """Check the service with a separate login, whose token is not stored.
+    """Check that nobody else uses our account, and the service with a separate login, whose token is not stored.
 
     The workers' shared token stays valid as long as it is used. It would hide a wrong password until it expires, hours
     after the deployment. Assumed (`login-keeps-earlier`): a second login does not end the first token.
 
     ``named`` are the institutions in the settings, by setting. Those in the rules file are checked elsewhere.
     """
+    if others := await settings.account_use().others(redis):
+        shared = AccountInUse(settings.store.key_prefix, others)
+        yield fault(Topic.WORKERS, shared.detail, shared.remedy, about="of another installation")
     config = service_config(settings.service)
     yield await clock_finding(redis, config)
     service = Reseller(config, MemoryTokenStore(), log=quiet_log(logging.CRITICAL))

@@ -225,9 +225,18 @@ EVERY_S: Final = 1.0
 class Reporter:
     """Writes figures until it is stopped. What Redis did not accept is written the next time."""
 
-    def __init__(self, redis: "Redis", writer: FigureWriter, *, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self,
+        redis: "Redis",
+        writer: FigureWriter,
+        *,
+        every_s: float = EVERY_S,
+        also: Callable[["Redis"], object] = lambda _: None,
+    ) -> None:
+        """``also``: what is written beside them, every time."""
         self._redis = redis
         self._writer = writer
+        self._also = also
         self._every_s = every_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
@@ -250,4 +259,5 @@ class Reporter:
                 if not is_noted:
                     self._writer.note_started(self._redis)
                     is_noted = True
+                self._also(self._redis)
             self._ended.wait(self._every_s)

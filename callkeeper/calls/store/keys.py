@@ -133,6 +133,13 @@ class Keys:
         """Return the keys of what needs a person: about calls, their outcomes and their archiving."""
         return self.attention, self.outbox.attention, self.archive.attention
 
+    def account_use(self, account: str) -> str:
+        """Return the key of the installations that use an account of the service: the only one that prefixes share.
+
+        It begins as RQ's keys do, which the Redis user of every installation may use.
+        """
+        return f"rq:callkeeper:{account}"
+
     def minute(self, number: int | str) -> str:
         """Return the key of the figures of one minute, counted from 1970."""
         return f"{self.prefix}:figures:{number}"

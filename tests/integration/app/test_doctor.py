@@ -21,7 +21,7 @@ from callkeeper.app.doctor.causes import guarded, provider_findings
 from callkeeper.app.doctor.finding import Topic, ok
 from callkeeper.app.doctor.pushes import NEWEST, push_findings
 from callkeeper.app.doctor.service_account import clock_finding
-from callkeeper.app.settings import VARIABLES
+from callkeeper.app.settings import VARIABLES, WorkerSettings
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.counting import Figures
@@ -152,6 +152,17 @@ async def test_doctor_names_a_refused_login(redis_url: str, sandbox_server: Serv
     assert found["login"].severity is Severity.FAULT
     assert "CALLKEEPER_" in found["login"].remedy
     assert "not-the-right-one-at-all" not in str(found)
+
+
+async def test_doctor_names_another_installation_of_the_account(
+    redis_url: str, blocking_redis: Redis, sandbox_server: ServedSandbox
+) -> None:
+    """Also before a deployment: the new workers would not start."""
+    environ = environment(redis_url, sandbox_server)
+    WorkerSettings.load(environ | {"CALLKEEPER_REDIS_PREFIX": "ck2"}).account_use().note(blocking_redis)
+    finding = (await findings(environ, before_deploy=True))["workers of another installation"]
+    assert finding.severity is Severity.FAULT
+    assert "CALLKEEPER_REDIS_PREFIX=ck2" in finding.detail
 
 
 async def test_doctor_names_a_redis_that_forgets(redis_url: str, sandbox_server: ServedSandbox) -> None:

@@ -1,0 +1,63 @@
+"""Two installations that share a Redis and an account of the service."""
+
+import pytest
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, Reporter
+from callkeeper.calls.store.account_use import FRESH_S, AccountUse
+from callkeeper.calls.store.keys import Keys
+
+OURS, THEIRS = Keys("ck"), Keys("ck2")
+
+
+@pytest.mark.parametrize(
+    ("keys", "account", "institutions", "others"),
+    [
+        (THEIRS, "a", None, ["ck"]),
+        (THEIRS, "a", ["cu-2", "cu-1"], ["ck"]),
+        (THEIRS, "a", ["cu-2"], []),
+        (OURS, "a", None, []),
+        (OURS, "a", ["cu-1", "cu-3"], []),
+        (THEIRS, "b", None, []),
+    ],
+    ids=["all", "one in common", "none in common", "ourselves", "ourselves, changed", "another account"],
+)
+async def test_account_is_used_by_one_installation_for_each_institution(
+    keys: Keys,
+    account: str,
+    institutions: list[str] | None,
+    others: list[str],
+    redis: Redis,
+    blocking_redis: BlockingRedis,
+) -> None:
+    """What a worker that starts and the doctor find, while workers of ours act for cu-1."""
+    assert AccountUse(OURS, "a", ["cu-1"]).note(blocking_redis) == []
+    use = AccountUse(keys, account, institutions)
+    assert await use.others(redis) == others
+    assert use.note(blocking_redis) == others
+
+
+def test_of_two_that_note_the_use_the_second_finds_the_first(blocking_redis: BlockingRedis) -> None:
+    """Until the first ends, or has not noted it for a while. What another release has written is no installation."""
+    first, second = AccountUse(OURS, "a", None), AccountUse(THEIRS, "a", None)
+    key = OURS.account_use("a")
+    blocking_redis.zadd(key, {b"{}": 2e9, b"[]": 2e9})
+    assert (first.note(blocking_redis), second.note(blocking_redis)) == ([], ["ck"])
+    first.end(blocking_redis)
+    assert second.note(blocking_redis) == []
+    assert 0 < blocking_redis.ttl(key) <= FRESH_S
+    now_s, _ = blocking_redis.time()
+    blocking_redis.zadd(key, {'["ck2",null]': now_s - FRESH_S - 1})
+    assert first.note(blocking_redis) == []
+
+
+def test_reporter_writes_beside_the_figures(blocking_redis: BlockingRedis, redis_url: str) -> None:
+    """A worker notes every second that it uses the account."""
+    use = AccountUse(OURS, "a", None)
+    with BlockingRedis.from_url(redis_url) as client:
+        reporter = Reporter(client, FigureWriter(Figures(), Author.here("worker")), every_s=60, also=use.note)
+        reporter.start()
+        reporter.stop()
+    assert AccountUse(THEIRS, "a", None).note(blocking_redis) == ["ck"]
