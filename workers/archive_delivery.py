@@ -65,6 +65,8 @@ class ArchiveDeliveries(Outbox):
     log: Any
     key: Secret | None = None
     """Signs the heads of the chains."""
+    flush_log: Callable[[], None] = lambda: None
+    """Waits until the log's lines are written. One of a head that is noted must not be lost by a kill."""
     figures: Figures = field(default_factory=Figures)
     sleep: Callable[[float], Any] = asyncio.sleep
     monotonic: Callable[[], float] = monotonic
@@ -247,6 +249,7 @@ class ArchiveDeliveries(Outbox):
             if reached != before:
                 read_ms = at_ms if reached == head else None
                 self.log.info("archive_head", **signed_head(key, reached, self.key, before, read_ms))
+                await asyncio.to_thread(self.flush_log)
                 await self.store.note_head(key, reached.n, reached.hash)
             if reached == head:
                 return

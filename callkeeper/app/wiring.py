@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.connections import blocking_redis, warn_of_redis, worker_redis
-from callkeeper.app.logs import leave_now, lines_lost
+from callkeeper.app.logs import flush_log, leave_now, lines_lost
 from callkeeper.app.process import collect_seldom
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
@@ -59,7 +59,7 @@ def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Cal
         from callkeeper.archive.writing import Writer  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
         from workers.archive_delivery import ArchiveDeliveries  # noqa: PLC0415
 
-        return ArchiveDeliveries(queue, Writer(settings.open()), log, settings.key, figures)
+        return ArchiveDeliveries(queue, Writer(settings.open()), log, settings.key, flush_log, figures)
 
     return open_archive
 

@@ -100,6 +100,22 @@ async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Ar
     assert [each.entry.detail for each in audited] == [f"{head.n} {head.hash}"]
 
 
+async def test_head_whose_line_may_be_lost_is_logged_again(archivist: Archivist) -> None:
+    """A worker that is killed before its line is written has noted nothing: the next one says the same."""
+
+    def killed() -> None:
+        raise SystemExit
+
+    archivist.archiving.writer.write(KEY, [content(1)])
+    archivist.archiving.flush_log = killed
+    with pytest.raises(SystemExit):
+        await archivist.archiving._log_heads()
+    archivist.archiving.flush_log = lambda: None
+    await archivist.archiving._log_heads()
+    first, second = (line for line in archivist.log.entries if line["event"] == "archive_head")
+    assert {**first, "read_ms": 0} == {**second, "read_ms": 0}
+
+
 async def test_no_head_is_signed_of_a_chain_that_was_rewritten(archivist: Archivist, database: Database) -> None:
     """The owner changes a line whose head was logged; the next head would vouch for it."""
     await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
