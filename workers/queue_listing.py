@@ -242,8 +242,15 @@ class Listing:
             for (voice_id, after), before in zip(prints.items(), known, strict=True)
             if voice_id in progress.unlisted or (after != before and not (before and is_same_entry(after, before)))
         }
+        before_at = progress.regular_at if progress.regular_at is not None and progress.regular_at <= now else None
+        new = {voice_id for voice_id, before in zip(prints, known, strict=True) if before is None}
         noted = await asyncio.gather(
-            *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
+            *(
+                self.tools.store.note(
+                    CallId(key, voice_id), replace(found[voice_id], absent_at=before_at if voice_id in new else None)
+                )
+                for voice_id in changed
+            )
         )
         if not all(taken for taken, _ in noted):  # calls that are settled, seconds after their end
             self.tools.counting.figures.see(

@@ -105,6 +105,7 @@ def _life(ours: Life, theirs: Life) -> Life:
     return replace(
         ours,
         phase=Phase.LIVE if ours.phase is Phase.HINTED else ours.phase,
+        absent_at=min(ours.absent_at, theirs.absent_at) if ours.absent_at and theirs.absent_at else None,
         started_at=ours.started_at or theirs.started_at,
         was_live=ours.was_live or theirs.was_live,
         end_hinted_at=ours.end_hinted_at or theirs.end_hinted_at,

@@ -96,6 +96,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
             call.life,
             phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase,
             listed_at=min(note.listed_at, now),
+            absent_at=note.absent_at if call.life.listed_at is None else call.life.absent_at,
             started_at=note.started_at or call.life.started_at,
             is_unlisted=False,
             not_found_since=None if call.life.phase is Phase.HINTED else call.life.not_found_since,

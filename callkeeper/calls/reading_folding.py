@@ -36,7 +36,7 @@ SEEN_WITH_WORD = timedelta(seconds=10)
 """What is read so soon after a person's word may have been on their screen."""
 
 FOUND_LATE = timedelta(seconds=15)
-"""If the first read comes later after the start of a call, others may have stood there before."""
+"""If the first read comes so long after a call was not there yet, others may have stood there before."""
 
 MOST_TEXT = 200
 """How many characters are kept of a name that the institution has given."""
@@ -290,17 +290,26 @@ def _identity(call: Call, known: Identity | None, reading: Reading, now: datetim
 def _member_verified(call: Call, reading: Reading) -> str:
     """Return whom a status is about that a reading is the first to show; "" if that is not certain.
 
-    The member may have changed since the read before: the passcode can be either member's.
+    The member may have changed since the read before: the passcode can be either member's. What the first read shows
+    beside a member of our assign may be older than that assign. Without a member in the details the queue's counts,
+    unless details have named one, who was taken off the call.
     """
-    shown, member, started_at = call.seen.reading, reading.person_id, call.life.started_at
+    shown, member, known = call.seen.reading, reading.person_id, call.seen.person_id
     named = shown.person_id if shown is not None else None
-    if member is None:
-        return (call.seen.person_id or "") if named is None else ""
-    if named is None and call.ledger.assigned_person_id == member:
-        return member  # our assign was the first: nobody else had put anybody on the call
-    is_late = started_at is not None and reading.read_at - started_at > FOUND_LATE
-    stood_there = not is_late if shown is None else named == member
-    return member if stood_there and call.seen.person_id in {None, member} else ""
+    is_ours = member is not None and call.ledger.assigned_person_id == member
+    if shown is None:
+        may_be_older = is_ours or _may_have_changed(call, reading.read_at)
+    elif member is None:
+        may_be_older = call.seen.was_named or named is not None
+    else:
+        may_be_older = member != named and not (named is None and is_ours)
+    return "" if may_be_older or known not in {None, member or known} else member or known or ""
+
+
+def _may_have_changed(call: Call, first_read_at: datetime) -> bool:
+    """Tell whether somebody else may have stood on the call before its first read."""
+    absent_at = call.life.was_absent_at
+    return absent_at is None or first_read_at - absent_at > FOUND_LATE
 
 
 def _distrusted_as_whom(call: Call) -> Call:

@@ -253,6 +253,8 @@ class Life(_Part, frozen=True):
     looked_back_at: datetime | None = None
     """When the look-back of an ended, unlisted call was made, or skipped because too many such calls waited."""
     listed_at: datetime | None = None
+    absent_at: datetime | None = None
+    """When the queue was last listed without the call, before it was found; None if nothing shows that."""
     started_at: datetime | None = None
     was_live: bool = False
     """A read has shown it going on. The queue may list a call that has ended."""
@@ -270,6 +272,17 @@ class Life(_Part, frozen=True):
     def began_at(self) -> datetime | None:
         """When the call started; when it was first heard of, if the service has not said that."""
         return self.started_at or self.first_seen_at or self.hinted_at
+
+    @property
+    def was_absent_at(self) -> datetime | None:
+        """Return the last instant, by Redis's clock, at which the call was certainly not going on; None if none is known.
+
+        A push of the start comes with it, unless the call was known before. Nor does a queue that lacks a known call say
+        that it was not there.
+        """
+        known = [self.absent_at] if self.hinted_at == self.end_hinted_at else [self.hinted_at, self.absent_at]
+        first_seen_at = self.first_seen_at
+        return max((at for at in known if at and (first_seen_at is None or at <= first_seen_at)), default=None)
 
 
 class Seen(_Part, frozen=True):

@@ -37,7 +37,7 @@ from callkeeper.calls.trail import Entry
 NEVER_FRESH = timedelta(seconds=5)
 """Added to the age of what the service last said, because its true age before the clock went back is unknown."""
 
-_OF_LIFE = ("hinted_at", "first_seen_at", "end_hinted_at", "looked_back_at", "ended_at", "not_found_since")
+_OF_LIFE = ("hinted_at", "first_seen_at", "absent_at", "end_hinted_at", "looked_back_at", "ended_at", "not_found_since")
 _OF_PLAN = ("watch_from", "next_check_at", "next_read_at", "last_check_at", "answered_check_at", "recheck_from")
 _OF_EFFECT = ("intended_at", "sent_at", "doubted_at", "retry_at")
 

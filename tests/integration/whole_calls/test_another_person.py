@@ -1,5 +1,7 @@
 """A call that is another member's than it seemed: what the voice showed of the first is no evidence about the second."""
 
+from dataclasses import replace as with_options
+
 import httpx
 import pytest
 from msgspec.structs import replace
@@ -346,3 +348,26 @@ async def test_reject_in_doubt_is_not_confirmed_by_one_of_the_next_member(rig: R
     assert other.manual_person_id is None
     assert (await rig.record(call)).ledger.reject.state is EffectState.UNRESOLVED
     assert sorted((await rig.queries.attention()).values()) == [TAKEN_BACK, "reject unresolved"]
+
+
+@pytest.mark.parametrize("variant", [None, "starts-in-year-1", "clock-3-min-ahead", "clock-3-min-behind"])
+@pytest.mark.parametrize("is_pushed", [True, False], ids=["pushed", "found"])
+async def test_passcode_is_nobodys_if_the_first_read_comes_late(rig: Rig, variant: str | None, is_pushed: bool) -> None:
+    """It is the first member's, and the first read shows the second. How late that is, the service's clock does not say."""
+    rig.stage.sandbox.choose([variant] if variant else [])
+    rig.stage.world.options = with_options(rig.stage.world.options, assign_writes_status=False)
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    await rig.run(10)
+    on_it = (
+        Happening(Kind.CLAIMED, 2, "zed", "p-1"),
+        Happening(Kind.MFA_VALIDATED, 10),
+        Happening(Kind.CLAIMED, 18, "zed", "p-2"),
+    )
+    call = rig.stage.call(*on_it, Happening(Kind.END, 240), persons=[])
+    if is_pushed:
+        await rig.push(call)
+    rig.stage.advance(20)  # no worker runs meanwhile
+    await rig.run(300)
+    assert rig.ledger(call).get("enroll", 0) == 0
+    [asked] = (await rig.queries.attention()).values()
+    assert asked == "asked by rule 'verified, but perhaps as another member'"

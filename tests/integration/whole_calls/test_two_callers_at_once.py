@@ -57,7 +57,7 @@ async def test_two_callers_at_once_count_as_such_also_if_no_worker_saw_the_secon
     """Its push was recorded before the first call's end, but workers were back only after the end of that one."""
     first = await rig.begin_call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100), run_s=50)
     rig.stage.advance(10)
-    second = rig.stage.call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 200), phone_number="5559999999", persons=[])
+    second = rig.stage.call(H(Kind.MFA_VALIDATED, 90), H(Kind.END, 200), phone_number="5559999999", persons=[])
     await rig.push(second)
     rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
     rig.stage.advance(40)

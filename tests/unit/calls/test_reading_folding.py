@@ -122,16 +122,54 @@ def test_fold_of_a_reading_remembers_what_no_fact_says() -> None:
 )
 def test_passcode_that_came_with_another_member_is_nobodys(shown: Any, now_reads: str | None, verified_as: str) -> None:
     """It may be of either. If details have named nobody so far, the queue's member counts."""
-    found = read_again(call(reading=shown, started_at=NOW), person_id=now_reads, status="MFAValidated")
+    found = read_again(
+        call(reading=shown, absent_at=NOW, first_seen_at=NOW), person_id=now_reads, status="MFAValidated"
+    )
     assert found.statements.identity is not None
     assert found.statements.identity.person_id == verified_as
 
 
-def test_passcode_of_a_call_that_was_found_late_is_nobodys() -> None:
-    """Others may have stood there before the first read."""
-    found = read_again(call(reading=None, started_at=NOW - seconds(16)), status="MFAValidated")
-    assert found.statements.identity is not None
-    assert found.statements.identity.person_id == ""
+@pytest.mark.parametrize(
+    ("life", "verified_as"),
+    [
+        ({"absent_at": NOW - seconds(15)}, "p-1"),
+        ({"absent_at": NOW - seconds(16)}, ""),
+        ({"absent_at": None}, ""),
+        ({"hinted_at": NOW - seconds(15), "first_seen_at": NOW}, "p-1"),
+        ({"hinted_at": NOW - seconds(16), "first_seen_at": NOW}, ""),
+        ({"hinted_at": NOW - seconds(16), "first_seen_at": NOW, "absent_at": NOW - seconds(15)}, "p-1"),
+        ({"hinted_at": NOW - seconds(1), "first_seen_at": NOW - seconds(2)}, ""),
+        ({"hinted_at": NOW, "first_seen_at": NOW, "end_hinted_at": NOW}, ""),
+        ({"absent_at": NOW, "first_seen_at": NOW - seconds(1)}, ""),
+    ],
+    ids=[
+        *("not listed before", "not listed long before", "first look at the queue"),
+        *("push of the start", "push long before", "push, and not listed since"),
+        *("push of a call that was found", "push of the end", "known before"),
+    ],
+)
+def test_passcode_of_a_call_that_was_found_late_is_nobodys(life: dict[str, Any], verified_as: str) -> None:
+    """Others may have stood there before the first read. The service's clock says nothing of that: it may differ."""
+    known = call(reading=None, started_at=NOW, **{"first_seen_at": NOW, **life})
+    found = read_again(known, status="MFAValidated").statements.identity
+    assert found is not None
+    assert found.person_id == verified_as
+
+
+def test_passcode_that_the_first_read_shows_beside_our_assign_is_nobodys() -> None:
+    """It may be older than the assign: whoever gave it need not be the member whose number called."""
+    known = call(reading=None, absent_at=NOW, first_seen_at=NOW, assigned_person_id="p-1")
+    found = read_again(known, person_id="p-1", status="MFAValidated").statements.identity
+    assert found is not None
+    assert found.person_id == ""
+
+
+def test_passcode_that_comes_after_a_member_was_taken_off_the_call_is_nobodys() -> None:
+    """The details name nobody, as before; who was there is not who gave it."""
+    taken_off = read_again(read_again(call()), NOW + seconds(5), person_id=None)
+    found = read_again(taken_off, NOW + seconds(10), person_id=None, status="MFAValidated").statements.identity
+    assert found is not None
+    assert found.person_id == ""
 
 
 def test_passcode_that_came_with_our_assign_is_of_the_member_whom_we_assigned() -> None:
