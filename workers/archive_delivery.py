@@ -68,7 +68,6 @@ class ArchiveDeliveries(Outbox):
     flush_log: Callable[[], None] = lambda: None
     """Waits until the log's lines are written. One of a head that is noted must not be lost by a kill."""
     figures: Figures = field(default_factory=Figures)
-    sleep: Callable[[float], Any] = asyncio.sleep
     monotonic: Callable[[], float] = monotonic
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _away_for: set[str] = field(default_factory=set)

@@ -7,7 +7,7 @@ send for one call.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar
 
@@ -30,7 +30,6 @@ class Outbox(ABC):
 
     store: Store
     log: Any
-    sleep: Callable[[float], Any]
     _tasks: set[asyncio.Task[Any]]
 
     @property
@@ -86,8 +85,8 @@ class Outbox(ABC):
         while True:
             with suppress(RedisError):
                 if not await self._watched(self._claim_once()):
-                    await self.sleep(self.failed_wait_s)
-            await self.sleep(self.poll_every_s)
+                    await asyncio.sleep(self.failed_wait_s)
+            await asyncio.sleep(self.poll_every_s)
 
     async def _claim_once(self) -> None:
         await self._before_claim()

@@ -6,7 +6,7 @@ waits for a person, or for the call's next outcome.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -55,7 +55,6 @@ class Deliveries(Outbox):
     client: WebhookClient
     attempts: DeliveryLog
     log: Any
-    sleep: Callable[[float], Any] = asyncio.sleep
     figures: Figures = field(default_factory=Figures)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _announced_at_s: float = -inf

@@ -22,7 +22,6 @@ class Letters(Outbox):
 
     def __init__(self, room: int = 2, failures: int = 0, failure: Exception | None = None) -> None:
         self._tasks = set()
-        self.sleep = asyncio.sleep
         self.room, self.failures = room, failures
         self.failure = failure or RedisConnectionError("down")
         self.asked: list[tuple[int, bool]] = []
