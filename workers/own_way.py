@@ -1,13 +1,14 @@
-"""A process's own way to the service: whether it is broken while other processes are answered.
+"""Whether this process can reach the service: its own way there may be broken while other processes get answers.
 
 A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
-open the breakers of every institution. So a worker whose requests get no answer at all, not even a status, looks whether
-others were answered meanwhile. If so, it doubts its own way: it claims nothing, keeps its failures back, and sends a probe
-every two seconds. The first answer ends the doubt. If the first probe brings none, the way counts as broken: people are
-told, and what it holds is released.
+open the breakers of every institution. So a worker whose requests get no answer at all, not even a status, asks whether
+other processes were answered meanwhile. If so, it doubts its own way: it claims nothing, holds its failures back, and
+sends a probe every two seconds. The first answer ends the doubt. If the first probe gets no answer either, the way counts
+as broken: that is an incident, and the worker releases the calls that wait for an answer.
 
-If nobody else is answered, it is the service that fails, and the breakers act. Nothing is stored: each process reports
-every second when it was last answered (`Doing`). Only durations are compared, so no clock can disturb this.
+If no other process is answered either, the service itself fails, and the breakers handle that. Nothing is stored: each
+process reports every second how long ago it was last answered (`Doing`). Only durations are compared, so a wrong clock
+does no harm.
 """
 
 import asyncio
@@ -34,16 +35,17 @@ from callkeeper.service.endpoints import TOKEN, Endpoint
 
 FAILURES: Final = 2
 SILENT_S: Final = 2.0
-"""So many requests in a row without an answer, over at least so many seconds, are a reason to look at the others. A process
-that was never answered does not wait so long."""
+"""A process is silent after this many requests in a row without an answer, at least this many seconds after it sent the
+first of them. A process that was never answered is silent without waiting for the seconds."""
 
 LATELY_S: Final = 3.0
 REPORTED_S: Final = 1.5
-"""Others can reach the service if one was answered this lately, and, as its report may be older by the second time, so much
-later than this process began to fail. So an outage that meets all processes at about the same time lets none doubt."""
+"""Others can reach the service if one of them was answered within ``LATELY_S``, and after this process began to fail. A
+report may be ``REPORTED_S`` old, so the answer must be newer by that much. Without this margin, an outage that hits all
+processes at about the same time would make some of them doubt their own way."""
 
 STAYS_S: Final = 15.0
-"""A doubt ends if no other process was answered for so long: an idle one lists a queue every 8 s."""
+"""A doubt ends if no other process was answered for this long. An idle process lists a queue every 8 s."""
 
 LOOK_EVERY_S: Final = 0.5
 PROBE_EVERY_S: Final = 2.0
@@ -51,7 +53,7 @@ PROBE_EVERY_S: Final = 2.0
 
 @dataclass(slots=True)
 class OwnWay:
-    """What a process knows of its own way. ``name`` is its own, among ``processes``, which reads all that report."""
+    """What a process knows of its own way. ``processes`` reads all processes that report, among them this one, ``name``."""
 
     name: str
     processes: Callable[[], Awaitable[Sequence[Process]]]
@@ -85,7 +87,7 @@ class OwnWay:
         self._doubted_since_s = None
 
     async def failed(self, seconds: float) -> None:
-        """Note that a request got no answer in so many seconds, and look at the others.
+        """Note that a request got no answer within ``seconds``, and look at the others.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
@@ -97,7 +99,7 @@ class OwnWay:
         await self.look()
 
     async def look(self) -> None:
-        """If this process gets no answers, look whether others do. All that ask meanwhile wait for one look.
+        """If this process is silent, look whether others are answered. Concurrent calls share one look.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
@@ -132,12 +134,12 @@ class OwnWay:
         return True
 
     def told_in(self, doing: Doing) -> Doing:
-        """Return what the process does, with when it was answered and since when its way is broken."""
+        """Add to a report when this process was last answered, and for how long its way has been broken."""
         now_s, answered_at_s, since_s = self.monotonic(), self._answered_at_s, self._doubted_since_s
         return replace(
             doing,
             answered_s_ago=None if answered_at_s is None else round(now_s - answered_at_s, 1),
-            cut_off_s=round(now_s - since_s, 1) if since_s is not None and self._probes > 1 else None,
+            cut_off_s=round(now_s - since_s, 1) if since_s is not None and self.is_broken else None,
         )
 
 
@@ -149,7 +151,13 @@ def answered_s_ago(processes: Sequence[Process], *, without: str) -> float:
 
 
 def others_can(others_s_ago: float, silent_s: float, *, is_doubted: bool) -> bool:
-    """Tell whether others can reach the service, if one was answered so long ago and this process is silent so long."""
+    """Tell whether others can reach the service.
+
+    Args:
+        others_s_ago: How many seconds ago one of them was last answered.
+        silent_s: For how many seconds this process has been silent.
+        is_doubted: Whether this process doubts its own way already. A doubt is kept longer than it takes to begin one.
+    """
     return others_s_ago < (STAYS_S if is_doubted else min(LATELY_S, silent_s - REPORTED_S))
 
 
