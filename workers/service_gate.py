@@ -101,6 +101,10 @@ class Held:
     permits: int = 0
 
 
+_Request = tuple[Endpoint, str, BaseException | None]
+"""A finished request: its endpoint, the institution that it was for, and its error."""
+
+
 class ServiceGate:
     """One worker's access to the table. ``report`` is the `Observe` callback of its client."""
 
@@ -108,8 +112,8 @@ class ServiceGate:
         """``name`` is that under which this process reports."""
         self._store = store
         self.way = OwnWay(name, store.processes, store.monotonic, log)
-        self._kept_back: list[tuple[Endpoint, str, BaseException | None]] = []
-        """Requests without an answer whose report waits until it is known whether the own way is broken."""
+        self._kept_back: list[_Request] = []
+        """Requests without an answer that wait until it is known whether the own way is broken."""
         self._log = log
         self._figures = figures
         self._barred_s: Callable[[Endpoint, str], float | None] = lambda *_: None
@@ -177,26 +181,29 @@ class ServiceGate:
         self.patterns.note(endpoint, institution_key, error, seconds)
         if endpoint is TOKEN:
             self._figures.count(figure.LOGINS, outcome)
-        for one in await self._believed(endpoint, institution_key, error, seconds):
-            await self._tell(*one)
+        for request in await self._believed((endpoint, institution_key, error), seconds):
+            await self._tell(*request)
 
-    async def _believed(
-        self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float
-    ) -> list[tuple[Endpoint, str, BaseException | None]]:
-        """Return the requests that say something of the service now: not those that failed on a broken way of our own."""
-        way, arrived = self.way, was_answered(endpoint, error)
+    async def _believed(self, request: _Request, seconds: float) -> list[_Request]:
+        """Return the finished requests that now count as the service's doing.
+
+        While the own way is doubted, a request without an answer is kept back. It counts later if the way turns out to be
+        sound, and never if the way was broken.
+        """
+        way, is_answered = self.way, was_answered(request[0], request[2])
         was_broken = way.is_broken
-        if arrived:
+        if is_answered:
             way.answered()
-        elif arrived is False:
+        elif is_answered is False:
             with suppress(RedisError):
                 await way.failed(seconds)
-        request = (endpoint, institution_key, error)
-        kept_back, self._kept_back = [] if was_broken else self._kept_back, []
-        if arrived is False and way.is_doubted:
-            self._kept_back = [] if was_broken else [*kept_back, request]
+        if was_broken:
+            self._kept_back = []
+        if is_answered is False and way.is_doubted:
+            self._kept_back += [] if was_broken else [request]
             return []
-        return [*kept_back, request]
+        believed, self._kept_back = [*self._kept_back, request], []
+        return believed
 
     async def _tell(self, endpoint: Endpoint, institution_key: str, error: BaseException | None) -> None:
         """Tell all workers what a finished request says of the scopes it belongs to."""
