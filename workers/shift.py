@@ -102,7 +102,7 @@ class Wakeups:
     async def listen(self, redis: Any, key: str, *, leaves_it: Callable[[], bool] = lambda: False) -> None:
         """Wake for every element that this process takes from the list ``key``, until cancelled.
 
-        ``leaves_it``: tells whether it takes none now, so that others do.
+        ``leaves_it``: tells whether to leave the elements to other processes now.
         """
         while True:
             if leaves_it():
@@ -244,17 +244,18 @@ class Shift:
             self.beat()
             self._keep_institutions_fresh()
             await self.institutions.enlist()
-            is_waiting = self.tools.gate.way.is_doubted
+            is_doubted = self.tools.gate.way.is_doubted
             if self.tools.gate.way.is_broken:
                 await self._leave_to_others()
-            room = 0 if is_waiting else min(CLAIM_AT_ONCE, self._free)
-            claimed = await self._claim(room, shift_starts=first) if room > 0 or is_waiting else []
+            room = 0 if is_doubted else min(CLAIM_AT_ONCE, self._free)
+            # A claim of nothing still reads pauses and breakers, which may change while the own way is doubted.
+            claimed = await self._claim(room, shift_starts=first) if room > 0 or is_doubted else []
             first = False
             for item in claimed:
                 self._start(item)
             if await self._is_over(loop.time() - started_s):
                 return
-            if is_waiting or len(claimed) < room:
+            if is_doubted or len(claimed) < room:
                 await self.wakeups.wait()
             elif room == 0:
                 await asyncio.sleep(APART_S)
@@ -274,7 +275,7 @@ class Shift:
 
     @property
     def _most_of_one(self) -> int:
-        """Return how many calls of one institution may be in flight: no more than places are free for calls of others."""
+        """Return how many calls of one institution may be in flight: at most as many as there are places free for others."""
         return min(MOST_OF_ONE, max(1, self._free)) if len(self.institutions.keys) > 1 else IN_FLIGHT
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
@@ -296,7 +297,7 @@ class Shift:
         if age_s >= self.longest_s:
             return True
         if self.tools.gate.way.is_doubted:
-            return False  # its next job would be one that another worker could use
+            return False  # it would only start another job, which a worker that is not cut off could run
         if age_s >= self.shift_s and not self._has_old():
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=PAUSE_S)
@@ -329,7 +330,7 @@ class Shift:
             del self._holds[owner]
 
     async def _leave_to_others(self) -> None:
-        """Release what waits for an answer, because others get theirs. Who sends an effect keeps the call until its end."""
+        """Release the calls that wait long for an answer, because others get theirs. Keep those that send an effect."""
         now_s = asyncio.get_running_loop().time()
         waiting = {
             task: item
