@@ -394,8 +394,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     try:
         await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
-    except WriteRefused as lost:
-        if lost.why is not RefusedBy.PAUSED:
+    except WriteRefused as refused:
+        if refused.why is not RefusedBy.PAUSED:
             raise
         claim.call = call
         await claim.let_go(now)

@@ -320,8 +320,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     claim.item.is_sending = True
     try:
         await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind], replicated=True)
-    except WriteRefused as lost:
-        if lost.why not in {RefusedBy.NOTES, RefusedBy.PAUSED}:
+    except WriteRefused as refused:
+        if refused.why not in {RefusedBy.NOTES, RefusedBy.PAUSED}:
             raise
         claim.entries.pop()
         claim.call = intended

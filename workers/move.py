@@ -56,8 +56,9 @@ async def settle(claim: Claim, reason: Reason) -> None:
     claim.call = replace(claim.call, life=replace(claim.call.life, phase=Phase.SETTLED, reason=reason, settled_at=now))
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.plan.checks_used, rules=digest))
-    lost: ListName = "lost" if may_return(claim.call) else "settled"
-    listed: ListName = "unconfirmed" if reason is Reason.UNCONFIRMED else lost
+    listed: ListName = "lost" if may_return(claim.call) else "settled"
+    if reason is Reason.UNCONFIRMED:
+        listed = "unconfirmed"
     due_in_ms = None if claim.call.plan.recheck_from is None else 0
     await claim.save(Placement(due_in_ms, listed=listed, attention=attention(claim.call)))
     if claim.call.names.alternate_id is not None:

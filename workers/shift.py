@@ -358,10 +358,10 @@ class Shift:
         """Handle one member. An error affects no other member."""
         try:
             await self._advance(item)
-        except WriteRefused as lost:
-            self.tools.counting.figures.count(figure.LEASES_LOST, lost.why)
-            self.log.info("lease_lost", member_kind=item.member[:1], why=lost.why)
-            await self._release(item, lost)
+        except WriteRefused as refused:
+            self.tools.counting.figures.count(figure.LEASES_LOST, refused.why)
+            self.log.info("lease_lost", member_kind=item.member[:1], why=refused.why)
+            await self._release(item, refused)
         except NewerRecord:
             await self.tools.store.leave(item)
         except RedisError as error:
@@ -400,9 +400,9 @@ class Shift:
             await self.institutions.leave(owner)
             await self.tools.store.save(item, FORGET, Placement(None))
 
-    async def _release(self, item: ClaimedItem, lost: WriteRefused) -> None:
+    async def _release(self, item: ClaimedItem, refused: WriteRefused) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""
-        if lost.why is RefusedBy.LEASE:
+        if refused.why is RefusedBy.LEASE:
             return
         with suppress(WriteRefused, RedisError):
             await self.tools.store.save(item, None, Placement(0), failures=item.failures)
