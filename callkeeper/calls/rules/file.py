@@ -252,9 +252,8 @@ def _rules(
     red_alone: frozenset[str],
     against_mismatch: frozenset[str],
 ) -> tuple[Rule, ...]:
-    tables = top.table.get("rule", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        top.fault("rule", "rule must be a list of tables", "write [[rule]]")
+    tables = _tables(top, "rule")
+    if tables is None:
         return ()
     read = [_rule(Section(top.faults, table, ("rule", n), "a rule"), owned) for n, table in enumerate(tables)]
     _names(top, read)
@@ -264,13 +263,18 @@ def _rules(
     return tuple(rules)
 
 
-def _tables(top: Section, key: str) -> Iterator[Section]:
-    """Yield the tables that can be written several times under a key."""
+def _tables(top: Section, key: str) -> list[dict[str, Any]] | None:
+    """Return the tables under a key of which there can be several; None, with a fault, if it holds something else."""
     tables = top.table.get(key, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        top.fault(key, f"{key} must be a list of tables", f"write [[{key}]]")
-        return
-    for n, table in enumerate(tables):
+    if isinstance(tables, list) and all(isinstance(table, dict) for table in tables):
+        return tables
+    top.fault(key, f"{key} must be a list of tables", f"write [[{key}]]")
+    return None
+
+
+def _sections(top: Section, key: str) -> Iterator[Section]:
+    """Yield the same as sections, with a fault for each key that they must not have."""
+    for n, table in enumerate(_tables(top, key) or ()):
         section = Section(top.faults, table, (key, n), f"a {key}")
         section.only(KEYS[key])
         yield section
@@ -279,7 +283,7 @@ def _tables(top: Section, key: str) -> Iterator[Section]:
 def _limits(top: Section, owned: frozenset[str] | None) -> dict[str, float]:
     """Return the requests per second of institutions that have a limit."""
     found: dict[str, float] = {}
-    for limit in _tables(top, "limit"):
+    for limit in _sections(top, "limit"):
         for key in ("institutions", "requests_per_s"):
             if key not in limit.table:
                 limit.fault(None, f"a limit needs {key}")
@@ -294,7 +298,7 @@ def _limits(top: Section, owned: frozenset[str] | None) -> dict[str, float]:
 def _zones(top: Section, owned: frozenset[str] | None) -> dict[str, ZoneInfo]:
     """Return the time zones of institutions by key, under the empty key that of all others."""
     found: dict[str, ZoneInfo] = {}
-    for section in _tables(top, "zone"):
+    for section in _sections(top, "zone"):
         zone, keys = read_zone(section), _institutions(section, "institutions", owned)
         for key in ("",) if keys is None else keys:
             if key in found:
