@@ -117,29 +117,27 @@ class AnswerPatterns:
 
     def turned_away(self, member: str, kind: EffectKind, error: BaseException) -> None:
         """Note that an effect may not have been carried out, until stored details show it."""
-        name = (
-            "401"
-            if isinstance(error, TokenLapsed)
-            else "429"
-            if isinstance(error, TurnedAway)
-            else "503"
-            if isinstance(error, OutcomeUnknown) and "503" in error.reason
-            else ""
-        )
         self._turned_away.pop((member, kind), None)  # an earlier answer says nothing of this request
-        if not name:
-            return
+        match error:
+            case TokenLapsed():
+                status = "401"
+            case TurnedAway():
+                status = "429"
+            case OutcomeUnknown() if "503" in error.reason:
+                status = "503"
+            case _:
+                return
         if len(self._turned_away) >= _MOST:  # another worker has found out what became of the oldest
             self._turned_away.pop(next(iter(self._turned_away)))
-        self._turned_away[member, kind] = name
+        self._turned_away[member, kind] = status
 
     def established(self, institution_key: str, member: str, kind: EffectKind, state: EffectState) -> None:
         """Note what stored details showed of an effect that was turned away."""
-        name = self._turned_away.pop((member, kind), None)
-        if name is None or state not in (EffectState.CONFIRMED, EffectState.ABSENT):
+        status = self._turned_away.pop((member, kind), None)
+        if status is None or state not in (EffectState.CONFIRMED, EffectState.ABSENT):
             return
         is_done = state is EffectState.CONFIRMED
-        match name:
+        match status:
             case "401":
                 answer = "401-after-acting" if is_done else "401-before-acting"
                 self._tell("refused-401-before-acting", answer, institution_key, kind)

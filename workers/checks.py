@@ -307,14 +307,10 @@ async def _follow_assign(claim: Claim) -> bool:
 
     Spec: Rules per operation 1 ("the voiceId to use afterwards").
     """
-    assigned_id, life, sent_at = (
-        claim.call.names.assigned_id,
-        claim.call.life,
-        claim.call.effect(EffectKind.ASSIGN).sent_at,
-    )
+    assigned_id, sent_at = claim.call.names.assigned_id, claim.call.ledger.assign.sent_at
     if assigned_id is None or sent_at is None:
         return False
-    since = claim.now - sent_at
+    life, since = claim.call.life, claim.now - sent_at
     listed_at = None if life.is_unlisted else life.listed_at
     if listed_at is not None and listed_at - sent_at < _MOVED_WITHIN and since < _LOOKED_WITHIN:
         if since >= _MOVED_WITHIN:

@@ -95,7 +95,7 @@ async def intend(claim: Claim, step: Intend) -> None:
         # The earlier reject is forgotten with its effect; it must still count if this intention is withdrawn.
         seen = replace(claim.call.seen, rejected=True, rejected_by_rule_only=False)
         claim.call = replace(claim.call, seen=seen)
-    before = claim.call.effect(kind)
+    before, identity = claim.call.effect(kind), claim.call.statements.identity
     effect = replace(
         _emptied(before),
         state=EffectState.INTENDED,
@@ -107,9 +107,7 @@ async def intend(claim: Claim, step: Intend) -> None:
         because=verdict.because,
         intended_at=now,
         person_stood=kind is EffectKind.ASSIGN and claim.call.seen.person_id == step.person_id,
-        remark=claim.call.statements.identity.remark
-        if kind is EffectKind.ENROLL and claim.call.statements.identity
-        else None,
+        remark=identity.remark if kind is EffectKind.ENROLL and identity is not None else None,
     )
     claim.set_effect(kind, effect)
     claim.entries.append(
@@ -227,8 +225,9 @@ def _failure(effect: Effect) -> str | None:
     """
     if effect.resolved or effect.retry_at is not None:
         return None
-    is_lost = effect.state is EffectState.ABSENT and effect.operator is None
-    return NO_CLEAR_ANSWER if is_lost else effect.refusal if effect.state is EffectState.REFUSED else None
+    if effect.state is EffectState.ABSENT and effect.operator is None:
+        return NO_CLEAR_ANSWER
+    return effect.refusal if effect.state is EffectState.REFUSED else None
 
 
 def withdraw(claim: Claim, step: Withdraw) -> None:

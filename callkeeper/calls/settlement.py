@@ -150,10 +150,8 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
     """
     if call.statements.heard_at is not None and now - call.statements.heard_at <= WORD_FOR:
         return False
-    born, most = (
-        call.life.first_seen_at or call.life.listed_at or call.life.started_at,
-        timedelta(seconds=book.maximum_age_s),
-    )
+    born = call.life.first_seen_at or call.life.listed_at or call.life.started_at
+    most = timedelta(seconds=book.maximum_age_s)
     if call.life.is_reopened:
         born, most = call.life.ended_at, HEARD_AFTER_END
     elif _waits_for_reject(call):

@@ -223,11 +223,9 @@ def check_booked(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool
 
 def check_answered(call: Call, *, by_desk: bool = False) -> Call:
     """Record that the last check was answered."""
-    return (
-        call
-        if by_desk
-        else replace(call, plan=replace(call.plan, answered_check_at=call.plan.last_check_at, checks_failed=0))
-    )
+    if by_desk:
+        return call
+    return replace(call, plan=replace(call.plan, answered_check_at=call.plan.last_check_at, checks_failed=0))
 
 
 def check_failed(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
