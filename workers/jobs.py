@@ -122,7 +122,7 @@ class CallJob(Job):
     def _function(self) -> Callable[..., JobSummary]:
         try:
             name, args, kwargs, instance = self.func_name, self.args, self.kwargs, self.instance
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001  (whatever is wrong with it, the job is refused)
             raise JobRefused("its data cannot be read") from None
         function = self.functions.get(str(name))
         if function is None or instance is not None or kwargs or not all(isinstance(arg, str) for arg in args):

@@ -114,7 +114,7 @@ class CallWorker(SimpleWorker):
 
     def bootstrap(self, *_: Any, **__: Any) -> None:
         """Start without RQ's own log handlers and without its command channel: only signals control this worker."""
-        self.register_birth()  # type: ignore[no-untyped-call]
+        self.register_birth()  # type: ignore[no-untyped-call]  # RQ's
         self.set_state("started")
         self.on_birth()
 

@@ -34,7 +34,7 @@ def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
     if settings is None:
         return None
     require(_URL, "archive")
-    from callkeeper.archive.reading import ArchiveReader  # noqa: PLC0415
+    from callkeeper.archive.reading import ArchiveReader  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
 
     return ArchivedCalls(ArchiveReader(settings.open()))
 

@@ -129,7 +129,7 @@ class LazyGroup(click.Group):
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
         if found[0] not in _WITHOUT_CHECK and not ctx.resilient_parsing:
-            from callkeeper.app.settings import refuse_misspelled  # noqa: PLC0415
+            from callkeeper.app.settings import refuse_misspelled  # noqa: PLC0415  (not for --help)
 
             refuse_misspelled(os.environ)
         return found

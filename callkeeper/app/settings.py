@@ -179,7 +179,7 @@ class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
 
     def open(self) -> "Database":
         """Return the database, without connecting. SQLAlchemy is imported only here."""
-        from callkeeper.archive.database import Database  # noqa: PLC0415
+        from callkeeper.archive.database import Database  # noqa: PLC0415  (as the docstring says)
 
         return Database(self.url.reveal(), tls_options(self.url.reveal(), self.tls, self.ca))
 

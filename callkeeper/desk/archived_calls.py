@@ -66,7 +66,7 @@ async def audited_or_archived(
             try:
                 audited = _AUDITED.decode(body)
                 if _PLACE.fullmatch(audited.id) is None:
-                    raise ValueError(audited.id)  # noqa: TRY301
+                    raise ValueError(audited.id)  # noqa: TRY301  (no id of Redis's: the same fault as no JSON)
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 unreadable = True  # somebody has changed it; `callkeeper archive verify` names the line
             else:

@@ -11,6 +11,7 @@ import click
 from callkeeper.app.certification.evidence import read_survey
 from callkeeper.app.redis_query import note_command, query_redis, redis_now
 from callkeeper.app.terminal import Failed, safe, say, say_json
+from callkeeper.calls.item_names import CallId, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter
 from callkeeper.calls.quantity import quantity
@@ -127,8 +128,6 @@ def _ask() -> None:
 
 async def _ended(redis: "Redis", keys: Keys) -> Ended | None:
     """Return a call that has ended, if there is one."""
-    from callkeeper.calls.item_names import CallId, owner_of  # noqa: PLC0415
-
     client: Any = redis  # its stubs cannot know that answers are bytes here
     members = await client.zrevrange(keys.settled, 0, 0)
     owner = owner_of(members[0].decode()) if members else None

@@ -23,8 +23,8 @@ def web(host: str | None, port: int | None) -> None:
     settings, log = prepare(WebSettings, "web")
     if port is not None:
         settings = replace(settings, port=port)
-    # A platform gives the port, and its router comes from outside.
-    host = host or ("0.0.0.0" if os.environ.get("PORT") else "127.0.0.1")  # noqa: S104
+    # A platform gives the port, and its router connects from outside.
+    host = host or ("0.0.0.0" if os.environ.get("PORT") else "127.0.0.1")  # noqa: S104  (only on a platform)
     try:
         listener = listen(host, settings.port)
     except OSError as error:

@@ -14,7 +14,7 @@ from callkeeper.calls.rules import RulesError
 @click.command()
 def worker() -> None:
     """Run one worker: claim what is due, handle every call, until it is stopped."""
-    from callkeeper.app.wiring import AccountInUse, run_worker  # noqa: PLC0415
+    from callkeeper.app.wiring import AccountInUse, run_worker  # noqa: PLC0415  (not for --help)
 
     settings, log = prepare(WorkerSettings, "worker")
     try:

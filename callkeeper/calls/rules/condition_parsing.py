@@ -98,7 +98,7 @@ def _is_value(place: Section, key: str | int, name: str, value: object) -> bool:
     if isinstance(value, str):
         can_be = value != "" if fact.is_open else value in fact.values
     else:
-        can_be = isinstance(value, bool) or 0 <= value <= _most(name)  # type: ignore[operator]
+        can_be = isinstance(value, bool) or 0 <= value <= _most(name)  # type: ignore[operator]  # it is of the fact's kind: a number
     if not can_be:
         place.fault(key, f"{name} is never {shown_value(value)}", _allowed(name, value))
     return can_be

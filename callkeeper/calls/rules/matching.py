@@ -291,7 +291,7 @@ def _in_words(test: Test) -> str:
 def found(name: str, test: Test, facts: Facts) -> Value:
     """Return what a fact was when a test failed, for a trail."""
     if isinstance(test, bool) and getattr(facts, name) is not test:
-        return getattr(facts, name)  # type: ignore[no-any-return]
+        return getattr(facts, name)  # type: ignore[no-any-return]  # the fact is a truth value, as the test is
     if _met(name, test, facts):
         return "unknown until the voice is checked"
     match test:

@@ -165,7 +165,8 @@ class World:
                 n = self._on_checks.index((name, test))
                 return _HISTORY, frozenset(met for met in self._histories if met[n])
             case _:
-                return name, frozenset(value for value in domains[name] if admits(test, value))  # type: ignore[arg-type]
+                met = [value for value in domains[name] if admits(test, value)]  # type: ignore[arg-type]  # a fact's values
+                return name, frozenset(met)
 
     @cached_property
     def _domains(self) -> dict[str, Values]:

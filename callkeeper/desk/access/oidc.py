@@ -143,7 +143,7 @@ class Provider:
         Raises:
             ProviderAway: It does not answer.
         """
-        from authlib.oauth2.client import OAuth2Client  # noqa: PLC0415
+        from authlib.oauth2.client import OAuth2Client  # noqa: PLC0415  (see the top)
 
         about, config = await self.about(), self._config
         state, begun = secrets.token_urlsafe(32), _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), wanted)
@@ -181,7 +181,7 @@ class Provider:
 
     async def _claims(self, code: str, begun: _Begun) -> Mapping[str, Any]:
         """Exchange a code for the token, and return its claims."""
-        from authlib.oidc.core import CodeIDToken  # noqa: PLC0415
+        from authlib.oidc.core import CodeIDToken  # noqa: PLC0415  (see the top)
         from joserfc import jwt  # noqa: PLC0415
         from joserfc.errors import JoseError  # noqa: PLC0415
         from joserfc.jwk import KeySet  # noqa: PLC0415
@@ -235,7 +235,7 @@ class Provider:
 
     async def _ask(self, method: str, address: str, **more: Any) -> dict[str, Any]:
         """Return the provider's answer, a JSON object. What is wrong with it is noted for the doctor."""
-        import httpx  # noqa: PLC0415
+        import httpx  # noqa: PLC0415  (see the top)
 
         # Without a content coding, the bytes that arrive are all that there will be.
         more = {**more, "headers": {"Accept-Encoding": "identity"}, "follow_redirects": False}
@@ -267,7 +267,7 @@ class Provider:
             raise ProviderAway(f"The identity provider {self.host} does not answer as it should.") from None
 
     def _proxy(self) -> "httpx.Proxy | None":
-        import httpx  # noqa: PLC0415
+        import httpx  # noqa: PLC0415  (see the top)
 
         proxy = self._config.proxy
         return None if proxy is None else httpx.Proxy(proxy.address, headers=proxy.headers)

@@ -156,7 +156,7 @@ def hash_password(password: str) -> str:
 
 
 def _is_right(stored: str, password: str) -> bool:
-    from argon2 import PasswordHasher  # noqa: PLC0415
+    from argon2 import PasswordHasher  # noqa: PLC0415  (as above)
     from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
 
     try:
