@@ -81,9 +81,6 @@ def username(text: str) -> str:
     return operator
 
 
-# Users
-
-
 @click.group(cls=CommandGroup)
 def users() -> None:
     """Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes)."""
@@ -169,9 +166,6 @@ def _hash_of_new_password(name: str) -> str:
     return hash_password(typed)
 
 
-# Tokens
-
-
 @click.group(cls=CommandGroup)
 def tokens() -> None:
     """Issue, list and revoke the tokens by which software uses the desk. Changes apply at once, without a restart."""
@@ -236,9 +230,6 @@ def revoke(name: str) -> None:
     if not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
         raise Failed(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
     say(f"{name}: revoked")
-
-
-# The audit log
 
 
 @click.command()

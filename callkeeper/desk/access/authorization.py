@@ -186,8 +186,6 @@ class Gate:
             return self._doors.denied(visitor, words)
         return PlainTextResponse(f"{words}\n", 403)
 
-    # Browsers that know the shared login
-
     def _who(self, request: Request) -> tuple[str, str]:
         """Return under what guesses are counted: a known browser alone, or an address and the name of the login."""
         cookie = cookie_of(request, _KNOWN)

@@ -137,8 +137,6 @@ class Board:
         app.router.redirect_slashes = False
         return app
 
-    # Pages
-
     async def home(self, request: Request) -> Response:
         return await self._board_page(request, None)
 
@@ -230,8 +228,6 @@ class Board:
         """Return how many pages are updated now."""
         return self._open.count
 
-    # Changes
-
     def _speaker(self, action: str) -> Callable[[Request], object]:
         async def speak(request: Request) -> Response:
             """Request an action on a call, and show the call's page with the result."""
@@ -260,8 +256,6 @@ class Board:
             raise FormRefused(
                 409, "Nothing was done: what needs a person here is not what this page showed. It is shown now."
             )
-
-    # The stream
 
     async def stream(self, request: Request) -> Response:
         """Stream what is new on the board, on the page of an institution, or on the page of a call."""
