@@ -13,7 +13,7 @@ FOUND_WITHIN_S = 10.0
 """A call is found within this many seconds of its start. A process that has listed for that long knows older calls."""
 
 LISTED_ANEW = timedelta(seconds=120)
-"""How long after Redis was emptied a found call may be an old one, even if it was not in the first look."""
+"""For this long after Redis was emptied, a call that is found may be an old one, even if the first listing lacked it."""
 
 MOST_LEARNED = 100
 
@@ -24,9 +24,9 @@ RELEARNED_EVERY_S = 3600.0
 class ServiceClock:
     """Estimates the service's clock from the start times of the calls that it lists.
 
-    No call starts in the future, so the service's clock is at least at the newest start that was listed, plus the time
-    since. A new call is found within 10 s, so once this process has found one, the clock is at most 10 s past that. Of
-    earlier hours only what was found in the last one counts.
+    No call starts in the future, so the service's clock shows at least the newest start that was listed, plus the time
+    that has passed since. A new call is found within 10 s, so once this process has found one, the clock shows at most
+    10 s more than that. Once an hour, the estimate is replaced by what the calls found in that hour have shown.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -35,8 +35,10 @@ class ServiceClock:
         self._began_s: float | None = None
         self._found_s: float | None = None
         self._relearned_s = monotonic()
-        self._lately_s = -inf  # the most by which a call that was found since was ahead
-        self._learned: list[tuple[float, float]] = []  # when, and by how much the service's clock is ahead of ours
+        self._lately_s = -inf
+        """By how much the service's clock is ahead of ours at least, by the calls found since ``_relearned_s``."""
+        self._learned: list[tuple[float, float]] = []
+        """When it was learned by how much the service's clock is ahead of ours at least, and by how much."""
 
     def see(self, starts: Iterable[datetime]) -> None:
         """Learn from the start times on a page of a queue, which may be empty."""
@@ -57,7 +59,7 @@ class ServiceClock:
         return age
 
     def _relearn(self, started_at: datetime) -> None:
-        """Forget once an hour what no call has shown that was found since."""
+        """Once an hour, replace the estimate by what the calls found in that hour have shown."""
         now_s = self._monotonic()
         ahead_s = started_at.timestamp() - now_s
         self._lately_s = max(self._lately_s, ahead_s)
