@@ -1,4 +1,4 @@
-"""What stored details prove about an effect: whose answer was lost, or that was ignored or taken back. Pure functions.
+"""What stored details prove about an effect whose answer was lost, or that was ignored or taken back. Pure functions.
 
 An enroll leaves three traces (status, policy, flags), and only a reject removes them. A reject leaves one trace, the
 status, and later activities overwrite it. So a reject is proved absent only if nothing was written since the read
@@ -149,23 +149,27 @@ def without_service_words(why: str) -> str:
 
 
 NO_CLEAR_ANSWER = "no clear answer came"
+
 ENROLLED_SINCE = "the member was enrolled since"
-"""The ``refusal`` of an effect that is given up: of a reject, because it would take that enroll back; of an enroll, because
-two callers at once were verified as the member."""
+"""The ``refusal`` of an effect that is given up because of another enroll of the member. A reject would take that enroll
+back. With an enroll, two callers would have been verified as the member at the same time."""
+
 RECORD_LOST = "Redis has lost the call's record"
-"""The same of an enroll of a call that had ended then: its voice may have been rejected."""
+"""The ``refusal`` of an enroll that is given up because the call had ended and its lost record may have had a reject."""
+
 GIVEN_UP_BECAUSE = {ENROLLED_SINCE: "enrolled_since", RECORD_LOST: "record_lost"}
-"""Why an effect is given up, and the name of that reason (`callkeeper.calls.action_status.MEANINGS`)."""
+"""Each ``refusal`` of an effect that is given up, and its name in `callkeeper.calls.action_status.MEANINGS`."""
+
 NOT_CARRIED_OUT = f"not carried out: {NO_CLEAR_ANSWER}"
 GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
-"""The rest of the attention reason of a call with such an effect. The kind stands before it."""
+"""Attention reasons of calls with an effect that was not carried out, without the kind, which stands before them."""
 
 
 def failures(call: Call) -> list[EffectKind]:
     """Return the effects that failed for good, that nothing has replaced, and that no person has seen.
 
-    The service refused them; or the request was lost and is not repeated, and a person had asked for it, or it was to
-    keep an impostor out.
+    Either the service refused the effect, or its request was lost and is not repeated. A lost request counts only if a
+    person had asked for it, or if it was a reject by a rule, which keeps an impostor out.
     """
     return [kind for kind in EffectKind if call.effect(kind).state in _FAILED and _stands_failed(kind, call)]
 
@@ -354,8 +358,8 @@ TAKEN_BACK = "enroll taken back"
 """The attention reason of such a call."""
 
 ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
-"""The attention reason of a call whose member somebody changed after the enroll, or whose caller is another one by a later
-word of the desk: the voice may stand for a stranger."""
+"""The attention reason of a call whose member was changed after the enroll, or whose caller the desk has since named as
+another member: the enrolled voice may be a stranger's."""
 
 
 def enroll_trouble(call: Call) -> str:
@@ -382,7 +386,7 @@ def other_callers(call: Call) -> tuple[str, ...]:
 
 
 def _named_since_enroll(call: Call) -> str | None:
-    """Return who the caller is by the last word of the desk since our enroll was sent; None if it has named nobody.
+    """Return the member whom the desk named last since our enroll was sent; None if it has named nobody.
 
     An enroll keeps the number of the last verification before it, so a wish to assign from before it may count as later.
     """
@@ -419,7 +423,7 @@ def attention(call: Call) -> str:
 
 
 def needs_of(call: Call) -> str:
-    """Return a name of all that needs a person now; empty if nothing does. What comes anew has another name."""
+    """Return a digest of everything that needs a person now; empty if nothing does. A new need changes it."""
     reasons, question = attention_reasons(call), call.statements.open_question
     requests = [call.effect(kind).attempts for kind in failures(call)]
     known = repr((reasons, requests, question and question.asked_at))
@@ -437,8 +441,8 @@ def fold_member_rejected(call: Call, now: datetime) -> Call:
 def fold_rejected(call: Call, now: datetime) -> Call:
     """Record that the call's own reject is in force.
 
-    It takes back an enroll of this call, too, and the member's other calls must hear of it, also if they heard of an
-    earlier one.
+    It takes back an enroll of this call, too. The member's other calls are told of it, even if they were told of an
+    earlier reject.
     """
     call = fold_member_rejected(call, now)
     return replace(call, ledger=replace(call.ledger, rejected_for=None))
