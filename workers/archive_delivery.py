@@ -40,13 +40,13 @@ ENOUGH_S: Final = 2.0
 
 AGAIN_MS: Final = 2000
 HEADS_EVERY_S: Final = 540
-"""How often new heads are logged. What was written since is not proved yet: at most ten minutes with what it takes."""
+"""How often new heads are logged, in seconds. Lines written since are not proved yet: at most for ten minutes in all."""
 
 HEADS_AGAIN_S: Final = 5
-"""When heads are logged that could not be read."""
+"""After how many seconds heads that could not be read are logged."""
 
 HEADS_WITHIN_S: Final = 60
-"""When another process logs the heads, if this one was killed while it did."""
+"""After how many seconds another process logs the heads if this one was killed meanwhile."""
 
 AUDIT_EVERY_S: Final = 10
 
@@ -98,7 +98,7 @@ class ArchiveDeliveries(Outbox):
             await self._before_claim()
 
     async def _advance(self, items: Sequence[ClaimedItem]) -> None:
-        began_s = self.monotonic()
+        leased_at_s = self.monotonic()
         by_institution: dict[str, list[Pair]] = defaultdict(list)
         with suppress(RedisError):
             for item, stored in zip(items, await self.store.stored(items), strict=True):
@@ -107,14 +107,14 @@ class ArchiveDeliveries(Outbox):
                 else:
                     by_institution[item.owner.institution_key].append((item, stored))
             for key, pairs in by_institution.items():
-                await self._write(key, pairs, began_s)
+                await self._write(key, pairs, leased_at_s)
 
-    async def _write(self, key: str, pairs: Sequence[Pair], leased_s: float) -> None:
+    async def _write(self, key: str, pairs: Sequence[Pair], leased_at_s: float) -> None:
         """Write calls of one institution. If that fails, halve the batch until the faulty calls are found.
 
-        ``leased_s`` is when their leases began. What is written after its lease may have been erased meanwhile.
+        ``leased_at_s`` is when their leases began. What is written after its lease may have been erased meanwhile.
         """
-        if self._is_late(leased_s):
+        if self._is_late(leased_at_s):
             await self._let_go([item for item, _ in pairs], 0)
             return
         try:
@@ -131,12 +131,12 @@ class ArchiveDeliveries(Outbox):
                 await self._refused(pairs[0][0], error)
                 return
             first, rest = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
-            if self._is_late(leased_s):  # a slow database must not keep the faulty call from being found
+            if self._is_late(leased_at_s):  # a slow database must not keep the faulty call from being found
                 await self._let_go([item for item, _ in rest], 0)
                 await self._advance(await self._renewed([item for item, _ in first]))
             else:
-                await self._write(key, first, leased_s)
-                await self._write(key, rest, leased_s)
+                await self._write(key, first, leased_at_s)
+                await self._write(key, rest, leased_at_s)
             return
         if self.store.breakers.has_failed(ACCOUNT):
             await self.store.breakers.report(RequestResult.ANSWER)
@@ -147,8 +147,8 @@ class ArchiveDeliveries(Outbox):
     def _write_now(self, key: str, calls: Sequence[Stored]) -> int:
         return self.writer.write(key, [content_of(parse_call(record), parse_trail(trail)) for record, trail in calls])
 
-    def _is_late(self, leased_s: float) -> bool:
-        return self.monotonic() - leased_s > ENOUGH_S
+    def _is_late(self, leased_at_s: float) -> bool:
+        return self.monotonic() - leased_at_s > ENOUGH_S
 
     async def _renewed(self, items: Sequence[ClaimedItem]) -> list[ClaimedItem]:
         """Renew the leases of calls; return those that are still held."""
@@ -215,8 +215,8 @@ class ArchiveDeliveries(Outbox):
     async def _log_heads(self) -> None:
         """Log the heads that are new, so that a copy exists out of reach of anyone who can change the database.
 
-        A chain that lost the head that was logged last was rewritten, and so was one whose later lines do not lead from
-        there to its new head. That is not signed: it would vouch for them.
+        A chain was rewritten if it lost the head that was logged last, or if its later lines do not lead from there to its
+        new head. Such a head is not signed, because the signature would vouch for the rewritten lines.
         """
         with suppress(RedisError):
             try:
