@@ -58,6 +58,9 @@ RELOAD_S = 20.0
 RELOAD_AT_ONCE_S = 2.0
 """The same when a call comes of an institution that is not known to be ours: another worker may have found it."""
 
+RETRY_S = 2.0
+"""How soon a worker asks again after the service did not answer, in seconds."""
+
 REFRESH_S = 60.0
 """How often a worker asks the service for what is missing, in seconds: unknown keys, logins without a key."""
 
@@ -158,16 +161,22 @@ class Institutions:
                 now_s = self.monotonic()
                 try:
                     await self._load()
-                    again = GO_ON if self._left else WHILE_SILENT if self._is_silent else None
-                    soon_s = 0.0 if again is None else RELOAD_S - again.total_seconds()
-                    self._refreshed_at_s, self._unknown_because = now_s - soon_s, ""
+                    self._refreshed_at_s, self._unknown_because = now_s, ""
+                    if self._left:
+                        self._refresh_in(GO_ON.total_seconds(), now_s)
+                    elif self._is_silent:
+                        self._refresh_in(WHILE_SILENT.total_seconds(), now_s)
                 except ResellerError as error:
-                    self._refreshed_at_s = now_s - RELOAD_S + 2.0
+                    self._refresh_in(RETRY_S, now_s)
                     because = type(error).__name__
                     if because != self._unknown_because:  # once for each kind of error in a row
                         self.log.warning("institutions_unknown", error=because)
                     self._unknown_because = because
         await self.enlist()
+
+    def _refresh_in(self, seconds: float, now_s: float) -> None:
+        """Refresh sooner than after `RELOAD_S`: what is known counts as that much older."""
+        self._refreshed_at_s = now_s + seconds - RELOAD_S
 
     async def confirm(self, institution_key: str, member: str, now: datetime) -> Held | None:
         """Make sure before an enroll or reject that the standing is new. Checks and reads do not wait for it.
@@ -306,7 +315,7 @@ class Institutions:
         return self.monotonic() < self._paused_until_s
 
     def _heed(self, *errors: ResellerError | None) -> None:
-        """Ask for nothing for as long as the service wants it so."""
+        """Ask for nothing until the time that a 429 has named, if one of these errors is such a 429."""
         for error in errors:
             if isinstance(error, ServiceBusy) and error.retry_after_s is not None:
                 self._paused_until_s = max(self._paused_until_s, self.monotonic() + error.retry_after_s)
@@ -349,7 +358,7 @@ class Institutions:
             self.log.warning("institution_dropped", institution=institution_key)
 
     async def leave(self, institution_key: str) -> None:
-        """Forget what stopped requests for an institution that is not ours: none would ever find that it is over."""
+        """Forget what stopped requests for an institution that is not ours. No request would ever find that it is over."""
         await self.listings.forget_refusals(institution_key)
         await self.gate.publish(RequestResult.ANSWER, institution_key, EndpointKind.CHECK)
 
