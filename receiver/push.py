@@ -36,9 +36,8 @@ TRACE: Final = HEADER.encode()
 BODY_LIMIT: Final = 16 * 1024
 """In bytes. A push has some 300."""
 
-
 _MOST_DIGITS: Final = 18
-"""Of a declared length, so many digits are read: Python refuses a number of thousands of them."""
+"""How many digits of a declared length are read. Python refuses to convert thousands of them."""
 
 
 class BodyTooLarge(Exception):
@@ -189,8 +188,7 @@ class PushEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``.
 
-        An ASGI application, because what Starlette wraps around a function of a request costs as much as parsing the
-        event.
+        It is an ASGI application, because Starlette's wrapper around a plain function costs as much as parsing the event.
         """
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
@@ -231,8 +229,8 @@ class PushEndpoint:
     async def _receive(self, receive: Receive, headers: Mapping[bytes, bytes]) -> Response:
         """Read and record the body of an authentic request, and return the answer.
 
-        An event's id is its trace. A trace that the sender names is only linked to: with it, an event could pass for the
-        repetition of another one, or decide what is traced.
+        The event's id is also the id of its trace. A trace that the sender names is only linked to. If it became the event's
+        id, a sender could make an event look like the repetition of another one, or decide what is traced.
         """
         try:
             body = await read_body(receive, declared=headers.get(b"content-length"))

@@ -32,8 +32,8 @@ class PushPatterns:
     """Looks at every push that one process takes."""
 
     def __init__(self) -> None:
-        # What was pushed of each call. When the newer half is full, the older one is forgotten at once: to keep all calls
-        # in their order would cost each push more.
+        # What was pushed of each call. When the newer half is full, the whole older half is forgotten: keeping all calls in
+        # order would make every push cost more.
         self._newer: dict[tuple[str, str], int] = {}
         self._older: dict[tuple[str, str], int] = {}
 

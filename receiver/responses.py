@@ -18,7 +18,7 @@ _ACCEPTED_HEADERS: Final = ((b"content-length", b"%d" % len(_ACCEPTED % b"")), (
 
 
 class _Accepted(Response):
-    """Has the same headers each time. To make them anew costs as much as parsing the event."""
+    """Has prepared headers, because making them for each answer costs as much as parsing the event."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         self.raw_headers = list(_ACCEPTED_HEADERS)

@@ -23,7 +23,7 @@ from callkeeper.calls.statuses import STATUSES
 from callkeeper.calls.trail import Entry
 
 HEARD_ENOUGH: Final = 8
-"""After so many answered checks most calls have a result if the provider knows the voice: 36 s after the assign."""
+"""After this many answered checks, 36 s after the assign, most calls have a result if the provider knows the voice."""
 
 
 @dataclass(slots=True)

@@ -56,7 +56,10 @@ class JobSummary:
         self.counts[name] += n
 
     def found(self, institution_key: str, **queue: int) -> None:
-        """Count what a full listing found, if the job is about that institution. ``gone`` comes last, and once."""
+        """Count what a full listing found, if the job is about that institution.
+
+        Of several listings the first counts. It ends with the call that passes ``gone``.
+        """
         if institution_key == self.about and not self._was_listed:
             self.queue.update(queue)
 

@@ -26,7 +26,7 @@ SMALLEST_KNOWN = 10
 """A size up to this that is answered is reported as page-refused, a larger one as page-refused-100."""
 
 OVERLAPPING = 2
-"""How many entries a page repeats that overlaps with the one before."""
+"""How many entries a page repeats if it overlaps with the page before."""
 
 SHORT = 10
 """A shorter page ends a look. Assumed (`queue-page-short`): a service gives ten entries at once if it has them."""

@@ -50,8 +50,8 @@ from workers.answer_patterns import AnswerPatterns
 from workers.own_way import OwnWay, was_answered
 
 ALONE_S, ALONE_AMONG = 60.0, 4
-"""If, within this time in seconds, at most one in so many of the answered institutions got 429, those have limits of their
-own."""
+"""Institutions that get 429 have limits of their own if, within ``ALONE_S`` seconds, they are at most one in
+``ALONE_AMONG`` of the institutions that were answered."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -239,7 +239,7 @@ class ServiceGate:
     def _is_turned_away_alone(self, institution_key: str) -> bool:
         """Note a 429. Return whether the institution gets them again and again, and few others get any.
 
-        Then it has a limit or a quota of its own, and so may some others. The account's limit meets all in turn.
+        Then it has a limit or a quota of its own. A limit of the account would hit all institutions in turn.
         """
         now_s = self._store.monotonic()
         was_before = now_s - self._turned_away_at_s.get(institution_key, -inf) < ALONE_S
@@ -336,7 +336,7 @@ def result_of(
 
     A request that failed because its login failed is not a failure of its institution. A 401 with a good token proves
     that the service answers, but says nothing of the institution. When the next login may come, or the next request
-    about institutions, says nothing of calls: they go on with the token and the standings that there are.
+    about institutions, says nothing of calls: they go on with the token and the standings that are known.
     """
     if endpoint == TOKEN:
         return (RequestResult.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
