@@ -30,7 +30,10 @@ def shown_of_voice(reading: Reading | None) -> tuple[str, ...]:
 
 
 def of_member(seen: Seen, person_id: str | None) -> Seen:
-    """Return what was seen, for the member who is assigned now; None: nothing new is known of that."""
+    """Return what was seen, as far as it is about the member who is assigned now.
+
+    ``person_id`` is that member; None if a reading does not name one, so that the member stays.
+    """
     if person_id is None or person_id == seen.person_id:
         return seen
     if seen.person_id is None:
@@ -74,7 +77,10 @@ def shows_green_voice(name: str, policies: Policies) -> bool:
 
 
 def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
-    """Return what was seen. A mismatch or a recognised voice that came with the next member is noted of the former, too."""
+    """Return what was seen, with evidence about the former member.
+
+    A mismatch or a recognised voice that showed first together with the next member may be about the former one, too.
+    """
     former = before.person_id
     if former is None or former == seen.person_id:
         return seen

@@ -33,10 +33,10 @@ from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
 
 SEEN_WITH_WORD = timedelta(seconds=10)
-"""What is read so soon after a person's word may have been on their screen."""
+"""A person may have seen on their screen what is read within this time after their statement."""
 
 FOUND_LATE = timedelta(seconds=15)
-"""If the first read comes so long after a call was not there yet, others may have stood there before."""
+"""If the first read comes later than this after a call was not there yet, it may have had another member before."""
 
 MOST_TEXT = 200
 """How many characters are kept of a name that the institution has given."""
@@ -139,8 +139,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 def fold_check(call: Call, check: int, reading: Reading) -> Call:
     """Record what the answer of one check showed, for whom it was made, and whether the voice can have been compared.
 
-    After the end it is not. Nor is it before somebody has assigned the member: only an assign correlates the account, and
-    the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
+    The voice is not compared after the end, nor before somebody has assigned the member: only an assign correlates the
+    account, and the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
     """
     can_tell = call.life.ended_at is None and is_assigned(call)
     return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
@@ -238,9 +238,10 @@ def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
 
 
 def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
-    """Tell whether it is open if a lost record can have checked the call for the person whom the service has filled in.
+    """Tell whether rules may still assign a person whom only the service has filled in.
 
-    If our assign succeeds, none can have (``was_free``). Rules assign at once, or when the queue names the candidates.
+    Until then it is open whether a lost record has made checks for that person. If our assign succeeds, it has made none
+    (``was_free``). Rules assign at once, or when the queue names the candidates.
     """
     if not call.plan.checks_if_assigned or call.ledger.assign.state is not EffectState.NONE:
         return False
@@ -258,7 +259,10 @@ def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
 
 
 def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:
-    """Return the statements with the identity that the service establishes: beside a person's word, ``shown_identity``."""
+    """Return the statements with the identity that the service establishes.
+
+    If a person at the desk has established one, the service's is kept apart from it, as ``shown_identity``.
+    """
     said = call.statements
     place = "shown_identity" if said.identity is not None and said.identity.by_desk else "identity"
     known: Identity | None = getattr(said, place)
@@ -288,11 +292,10 @@ def _identity(call: Call, known: Identity | None, reading: Reading, now: datetim
 
 
 def _member_verified(call: Call, reading: Reading) -> str:
-    """Return whom a status is about that a reading is the first to show; "" if that is not certain.
+    """Return the member whom a new status is about; "" if that is not certain.
 
-    The member may have changed since the read before: the passcode can be either member's. What the first read shows
-    beside a member of our assign may be older than that assign. Without a member in the details the queue's counts,
-    unless details have named one, who was taken off the call.
+    If the member has changed since the read before, the passcode can be either member's. What the first read shows beside a
+    member of our own assign may be older than that assign. If details have never named anybody, the queue's member counts.
     """
     shown, member, known = call.seen.reading, reading.person_id, call.seen.person_id
     named = shown.person_id if shown is not None else None
@@ -313,7 +316,7 @@ def _may_have_changed(call: Call, first_read_at: datetime) -> bool:
 
 
 def _distrusted_as_whom(call: Call) -> Call:
-    """Return a call whose distrust, if it was said before the first read, is of the member whom that read shows."""
+    """Return a call whose distrust names its member. One that was said before the first read is of whom that read shows."""
     word, wish = call.statements.distrusted, call.statements.assign_wish
     if word is None or word.member is not None:
         return call
