@@ -296,8 +296,8 @@ _LOOKED_WITHIN = timedelta(seconds=15)
 async def _follow_assign(claim: Claim) -> bool:
     """Continue under the id that assign returned if the queue has stopped listing this one and details show the same call.
 
-    If not, the outcome of the assign stays in doubt, and is looked up under this record's id. Details alone do not show
-    it: they would be alike if the caller has rung twice within a minute, and the service mixed up the two calls.
+    If not, the outcome of the assign stays in doubt, and is looked up under this record's id. Details alone do not prove
+    that it is the same call: they look alike if the caller rang twice within a minute and the service mixed up the calls.
 
     Returns:
         Whether the claim is over: this record was merged into the one under the other id, or waits for the queue.
@@ -353,7 +353,7 @@ async def _without_result(claim: Claim, outcome: str) -> None:
 
 
 _MAY_PASS = (ServiceUnavailable, AccessRefused, TokenLapsed, NeedsPerson)
-"""A look-back that fails so is repeated. A refusal of this one call would be given again, for a day."""
+"""A look-back that fails with one of these is repeated. A refusal of this one call would only be given again."""
 
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
@@ -383,7 +383,7 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
 async def check(claim: Claim, *, by_desk: bool) -> None:
     """Book one of the 20 checks, then make it. A check is never refunded, and repeating it needs another booking.
 
-    The write that books it refuses an automatic one under a pause of everything that came after the claim.
+    The write that books an automatic check is refused if a person has paused everything since the claim.
     """
     call, now, n = claim.call, claim.now, claim.call.plan.checks_used + 1
     operator = call.statements.check_wish.operator if by_desk and call.statements.check_wish else None
@@ -450,7 +450,7 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
 async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> bool:
     """After a 401, log in (once per claim) and plan the check again; return whether it will be made again.
 
-    It is planned for the person who asked for it, if any.
+    A check that a person asked for is planned for that person again.
 
     A check that was answered with 401 was not made, so the data of the last check is restored. After any other failure
     the next check is planned from the last answer, and waits until stored details can be read.

@@ -149,10 +149,10 @@ async def _why_given_up(claim: Claim, kind: EffectKind) -> str | None:
 
 
 def _may_have_been_rejected(claim: Claim) -> bool:
-    """Tell whether a call that has ended may have had a record that Redis has lost. Later activity may hide a reject.
+    """Tell whether a call that has ended may have had a record that Redis lost, with a reject that later activities hide.
 
-    One that a read has shown live since was seen as it is; that the queue lists it does not show that. Whoever says it
-    once more has looked.
+    It may not if a read of this record has shown the call live. An entry in the queue is not enough: the queue may list a
+    call that has ended. If a person asks for the enroll again, they have looked at the call, and it counts as not rejected.
     """
     call, now = claim.call, claim.now
     reading, was_told = call.seen.reading, bool(call.ledger.enroll.last_word)
@@ -165,10 +165,10 @@ def _may_have_been_rejected(claim: Claim) -> bool:
 
 
 async def _was_enrolled_beside(claim: Claim) -> bool:
-    """Tell whether the member was enrolled in a call that went on while this one did: one of the two is not the member.
+    """Tell whether the member was enrolled in another call at the same time: one of the two callers is not the member.
 
-    Whoever verified this caller in person has decided that. This call's own is announced before the others are looked up:
-    if both are sent at the same moment, neither would be answered yet.
+    False if a person has verified this caller, which decides who the member is. This call's enroll is announced before the
+    others are looked up, so that of two that are sent at the same moment one finds the other.
     """
     life, person_id = claim.call.life, claim.call.seen.person_id
     if person_id is not None:
@@ -221,7 +221,7 @@ def _emptied(effect: Effect) -> Effect:
 def _failure(effect: Effect) -> str | None:
     """Return why the last request failed for good, if a person still has to learn of it when later words are withdrawn.
 
-    A request that was lost, and that a person had asked for, needs nobody then.
+    Nobody has to learn of a lost request that a person had asked for.
     """
     if effect.resolved or effect.retry_at is not None:
         return None

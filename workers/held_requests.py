@@ -98,7 +98,7 @@ def _leads_to_enroll_or_reject(step: Gated, claim: Claim) -> bool:
 
 
 async def _confirm_standing(claim: Claim) -> Held | None:
-    """Return what holds an effect up if the institution's standing was not new enough, or has changed; None if it holds.
+    """Return what holds an effect up if the institution's standing is not new enough or has changed; None otherwise.
 
     Assumed (`status-change-at-once`): the service shows a change of the status at once.
     """
