@@ -23,7 +23,7 @@ from callkeeper.service.endpoints import TOKEN, AuthMode, Endpoint
 from callkeeper.service.open_questions import USUAL, See, unseen
 
 ALWAYS: Final = 3
-"""From so many failures without any answer on, an institution always fails, while others are answered."""
+"""After this many failures without any answer, an institution always fails, while others are answered."""
 
 SLOW_S: Final = 3.0
 """An answer that takes longer is slow: the deadline is twice as long."""

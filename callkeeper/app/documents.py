@@ -161,7 +161,7 @@ FORM_MEANINGS: Mapping[str, tuple[str, str]] = {
     "like": ('number = { like = "+1900*" }', "the number matches this pattern, which has a `*`"),
     "on_checks": (
         'policies = { includes = "Zebra *", on_checks = 2 }',
-        "at least so many of the call's checks showed it, in a row or not",
+        "at least this many of the call's checks showed it, in a row or not",
     ),
 }
 """Forms of a condition other than a plain value: an example of each, and its meaning."""

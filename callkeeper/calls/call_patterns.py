@@ -285,7 +285,7 @@ def _enrolled(after: Call, reading: Reading) -> Iterator[Shown]:
 
 
 _SILENT_AFTER: Final = timedelta(seconds=10)
-"""If the status still says so long after a reject of the member that the voice is enrolled, no activity was written."""
+"""If the status still says this long after a reject of the member that the voice is enrolled, no activity was written."""
 
 
 def _unenrolled(before: Call, after: Call, reading: Reading) -> Iterator[Shown]:

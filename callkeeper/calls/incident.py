@@ -107,7 +107,7 @@ class Incident:
 
 
 MERGED_FROM: Final = 3
-"""From so many institutions on, the same trouble is one incident."""
+"""If at least this many institutions have the same trouble, it is one incident."""
 
 
 def merged(found: Iterable[Incident]) -> list[Incident]:

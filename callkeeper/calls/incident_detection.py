@@ -27,13 +27,13 @@ LATE_S: Final = 5.0
 """If a due call waits longer than this, there are too few workers."""
 
 SKEW_S: Final = 3.0
-"""From this difference on, clocks that differ are reported."""
+"""The least difference of clocks that is reported, in seconds."""
 
 SLOW_S: Final = 1.0
 """A request that takes longer than this is slow."""
 
 LISTED_RARELY: Final = timedelta(minutes=1)
-"""From this time on since its last listing, a queue is listed too rarely: idle ones are listed every 8 s."""
+"""A queue is listed too rarely if its last listing is at least this long ago: idle ones are listed every 8 s."""
 
 LISTED_NO_MORE: Final = timedelta(minutes=30)
 """Nobody acts any more for an institution whose queue was listed this long ago."""
@@ -45,7 +45,7 @@ _SOON: Final = timedelta(seconds=15)
 _MINUTE: Final = timedelta(minutes=1)
 _A_WHILE: Final = timedelta(seconds=10)
 _TO_ASK: Final = timedelta(minutes=2)
-"""So long it may take until all institutions were asked for."""
+"""How long it may take until all institutions were asked for."""
 
 _LONGEST_GATE: Final = timedelta(minutes=20)
 """After a refused login the next one is tried within a quarter of an hour."""

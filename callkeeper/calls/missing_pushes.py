@@ -12,13 +12,13 @@ from callkeeper.calls.quiet_outages import IN_A_ROW
 from callkeeper.calls.store.breakers import ACCOUNT
 
 REPEATED: Final = 3
-"""From so many refused pushes in ten minutes on, they are no accident."""
+"""This many refused pushes in ten minutes are no accident."""
 
 LATE_PUSH_S: Final = 15.0
 """A push that arrives later than this after its event is late. By then the queue has shown the call."""
 
 REFUSED_WITHIN: Final = timedelta(seconds=30)
-"""A push that is refused for its header is refused at most so long before the queue has shown its call and it is found."""
+"""The longest time from a push that is refused for its header until its call is found by the queue."""
 
 _LATELY: Final = timedelta(minutes=2)
 _MINUTE: Final = timedelta(minutes=1)

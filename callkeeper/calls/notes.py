@@ -21,7 +21,7 @@ from callkeeper.service.endpoints import is_voice_id, spelling_of
 from callkeeper.service.tracing import is_trace
 
 MOST_WAITING = 100
-"""From this many notes in an inbox on no statement is accepted: workers are far behind, or a client repeats itself."""
+"""With this many notes in an inbox, no statement is accepted: workers are far behind, or a client repeats itself."""
 
 
 class InboxFull(Exception):

@@ -28,22 +28,22 @@ NOT_OURS: Final = "unknown"
 """The label of all institutions that are not ours."""
 
 IN_A_ROW: Final = 3
-"""From so many calls in a row on, it is no accident."""
+"""This many calls in a row are no accident."""
 
 LAPSES: Final = 4
-"""From so many logins in two minutes on, tokens do not last. The first of all, and one lapse, are normal."""
+"""With this many logins in two minutes, tokens do not last. The very first login and one lapse are normal."""
 
 SILENT_CALLS: Final = 8
-"""From so many calls in a row on, it is odd that the provider says nothing of any voice. Some of them have no voiceprint."""
+"""If the provider says nothing of the voice in this many calls in a row, something is wrong. A few have no voiceprint."""
 
 DISTURBED: Final = 6
-"""From so many failures between answers in two minutes on, requests fail. Five in a row open a breaker."""
+"""With this many failures between answers in two minutes, requests fail. Five in a row open a breaker."""
 
 UNKNOWN_CALLS: Final = 20
-"""From so many reads in two minutes on that name no call, it is not the calls: each is read four times in that time."""
+"""If this many reads in two minutes find no call, the calls are not to blame: each is read four times in that time."""
 
 DISTURBED_SHARE: Final = 0.15
-"""From this share of all requests on. If half of them fail at random, a quarter follows an answer."""
+"""The least share of all requests that are such failures. If half of all fail at random, a quarter follows an answer."""
 
 _LATELY: Final = timedelta(minutes=10)
 """How old the last bad one may be. Without calls nobody knows whether it is over."""
@@ -52,7 +52,7 @@ _ONE_LISTING: Final = timedelta(seconds=8)
 _JUST_NOW: Final = timedelta(seconds=30)
 _TWO_MINUTES: Final = timedelta(minutes=2)
 _GONE: Final = timedelta(seconds=90)
-"""So long after the last one it is over: people are told within two minutes."""
+"""It is over this long after the last one: people are told within two minutes."""
 
 
 def quiet_outages(signals: Signals) -> Iterator[Incident]:

@@ -247,7 +247,7 @@ def _order(entries: Sequence[Fields]) -> Iterator[Shown]:
 
 
 _STARTS: Final = 3
-"""From so many different starts on, the order of a page is no accident."""
+"""With at least this many different starts, the order of a page is no accident."""
 
 
 def _details(body: Fields) -> Iterator[Shown]:

@@ -44,7 +44,7 @@ KEYS: Final = 3
 """How many institutions are asked about at most."""
 
 LIVE: Final = 4
-"""So many live calls are needed to see how a queue is paged."""
+"""How many live calls are needed to see how a queue is paged."""
 
 
 class Planned(NamedTuple):

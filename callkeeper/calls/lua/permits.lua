@@ -25,7 +25,7 @@ local function before(s, soon)
     return found
 end
 
--- Return after how many ms the window has room for so many permits.
+-- Return after how many ms the window has room for this many permits.
 local function missing(s, r, permits)
     local most, length = window(r)
     local last = s.log[#s.log - most + math.min(most, permits)]

@@ -30,7 +30,7 @@ _TEXTS = (
     re.compile(r"'[^']*'"),
 )
 _MOST_LISTED = 20
-"""So many words are listed beside the one that was probably meant: there are sixty facts."""
+"""How many words are listed, at most, beside the one that was probably meant: there are sixty facts."""
 
 
 class Lines:

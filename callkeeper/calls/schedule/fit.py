@@ -42,7 +42,7 @@ For calls that follow a lognormal the excess was at most 9.9 in 72 fits; for 2,0
 800."""
 
 MOST_CALLS = 20_000
-"""Of more calls so many are drawn. The band is then far narrower than any gain that matters, and time grows with calls."""
+"""How many calls are drawn if there are more. The band is then far narrower than any gain that matters."""
 
 Life = tuple[float, bool]
 Band = tuple[float, float]
@@ -58,7 +58,7 @@ class TooFewCalls(ValueError):
 
 
 class Sample:
-    """At most so many observations, each of those added with the same chance. Repeatable."""
+    """A random sample of at most ``most`` of the observations that were added. The same ones give the same sample."""
 
     def __init__(self, most: int = MOST_CALLS) -> None:
         self.observations: list[Observation] = []

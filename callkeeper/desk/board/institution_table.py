@@ -20,10 +20,10 @@ from callkeeper.desk.board.groups import Group
 from callkeeper.desk.board.states import StateTone
 
 LATE_FROM_S: Final = 2.0
-"""From when on a due call or listing counts as late, in seconds: workers take what is due within one."""
+"""How long a due call or listing waits before it counts as late, in seconds: workers take what is due within one."""
 
 BADLY_LATE_FROM_S: Final = 10
-"""From when on that is the institution's state."""
+"""How long it waits before that is the institution's state, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

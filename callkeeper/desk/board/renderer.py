@@ -49,7 +49,7 @@ ALARMS_ON_PHONE: Final = 3
 """How many a phone shows, by the rule for ``.alarm`` in ``board.css``."""
 
 DIRECT: Final = 10
-"""Up to so many institutions the board shows the calls of each, as lines; beyond, those to look at first."""
+"""With up to this many institutions the board shows the calls of each; with more, the calls to look at first."""
 
 FIRST_SHOWN: Final = 12
 """How many calls to look at first the board shows then."""
