@@ -42,7 +42,7 @@ from workers.signed_webhooks import Answer, Posted, WebhookClient
 IN_FLIGHT: Final = 16
 
 ANNOUNCE_EVERY_S: Final = 30.0
-MOST_WISHES: Final = 20
+MOST_REQUESTED: Final = 20
 """Replays of one call, or test messages, that are posted in one claim. More are dropped."""
 
 
@@ -103,7 +103,7 @@ class Deliveries(Outbox):
         if isinstance(owner, CallId):
             follow_member(*owner)
         cursor = self._cursor(item, owner.institution_key) if isinstance(owner, CallId) else Cursor()
-        is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
+        is_asked = bool(_requested(item, NUDGE) or _requested(item, REPLAY))
         wait_s = (cursor.retry_at - item.now).total_seconds() if cursor.retry_at is not None else 0.0
         if 0 < wait_s <= OUTCOMES.waits_s[-1] and not is_asked:  # a longer wait was set before the clock went back
             await self._let_go(item, cursor, wait_s)
@@ -120,7 +120,7 @@ class Deliveries(Outbox):
 
     async def _send_tests(self, item: ClaimedItem) -> None:
         """Post each test message that somebody asked for, once."""
-        for name in _wishes(item, SEND_TEST):
+        for name in _requested(item, SEND_TEST):
             message = TestMessage(timestamp=item.now)
             posted = await self.client.post(test_id(name), message)
             await self._write_down(Attempt(id=test_id(name), type=message.type, at=item.now), posted)
@@ -129,7 +129,7 @@ class Deliveries(Outbox):
 
     async def _replay(self, item: ClaimedItem, known: Known, known_outcomes: list[CallOutcome]) -> None:
         """Post again what somebody asked for, once each. The results are in the delivery log."""
-        for n in _wishes(item, REPLAY):
+        for n in _requested(item, REPLAY):
             for outcome in [one for one in known_outcomes if n == str(one.n)]:
                 posted = await self._post(item, known, outcome, is_replay=True)
                 self.figures.count(figure.OUTCOMES, "replayed" if posted.answer is Answer.TAKEN else "not_replayed")
@@ -232,7 +232,7 @@ class Deliveries(Outbox):
             await self.store.breakers.report(RequestResult.FAILURE if is_away else RequestResult.ANSWER)
 
 
-def _wishes(item: ClaimedItem, kind: str) -> list[str]:
-    """Return the requests of people of one kind, sorted by name."""
+def _requested(item: ClaimedItem, kind: str) -> list[str]:
+    """Return what people have requested of one kind, sorted by name."""
     names = (note.decode(errors="replace") for note in item.notes)
-    return sorted(name.removeprefix(kind) for name in names if name.startswith(kind))[:MOST_WISHES]
+    return sorted(name.removeprefix(kind) for name in names if name.startswith(kind))[:MOST_REQUESTED]

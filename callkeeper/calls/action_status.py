@@ -157,9 +157,9 @@ _PASSING = frozenset({"paused", "paused_entirely", "standing_unconfirmed"})
 """Articles that forbid while something lasts, and the word waits for its end."""
 
 
-def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
+def line_of(trail: Iterable[Entry], action_id: str) -> Entry | None:
     """Return the trail entry of an action's statement; None if it is not folded yet."""
-    return next((line for line in trail if line.what == "said" and line.wish == wish), None)
+    return next((line for line in trail if line.what == "said" and line.wish == action_id), None)
 
 
 def statuses_of(call: Call, trail: Sequence[Entry]) -> dict[str, ActionStatus]:

@@ -107,6 +107,7 @@ class _StatementFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     said_at: datetime
     token: str | None = None
     wish: str | None = None
+    """The id of the action that it belongs to. A repetition has the same id."""
     number: int = 0
 
     @property

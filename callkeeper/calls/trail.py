@@ -100,7 +100,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     operator: str | None = None
     token: str | None = None
     wish: str | None = None
-    """The action that a statement belongs to."""
+    """The id of the action that a statement belongs to."""
     candidates: int | None = None
     facts: dict[str, str | bool | int | None] | None = None
     earlier_calls: dict[str, str] = {}

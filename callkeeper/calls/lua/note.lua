@@ -3,8 +3,8 @@
 -- KEYS: due, wakeup, wake, queue, statements, statement
 -- ARGV: clock, prefix, member, note_id, note, even_settled, wakes, statement_kind, mark_kept_s, most
 -- `statements` is the number of the last statement, `statement` the mark of this one. `even_settled` and `wakes` are '1'
--- or ''. `statement_kind` is 'wish' or 'statement', with or without an idempotency key, or '' for any other note. From
--- `most` notes in an inbox on, no statement is accepted.
+-- or ''. `statement_kind` is 'wish' for a statement of an action, which can be repeated, 'statement' for one without an
+-- action, or '' for any other note. With `most` notes in an inbox, no statement is accepted.
 -- Returns {1 if the note was accepted, 2 if the inbox is full, else 0; 1 if the caller must enqueue a job}.
 local now = now_ms()
 local is_wish = statement_kind == 'wish'

@@ -135,7 +135,7 @@ class Inbox:
     ) -> tuple[bool, bool]:
         """Leave a note on a call. Return whether it was accepted, and whether the caller must enqueue a job.
 
-        A statement gets its number here. A statement with an Idempotency-Key that was received before changes nothing.
+        A statement gets its number here. A statement of an action that was received before changes nothing.
 
         Raises:
             InboxFull: Too many notes wait to accept a statement; nothing was written.
@@ -146,7 +146,7 @@ class Inbox:
             encode_note(note),
             even_settled=even_settled,
             wake=wake,
-            wish=(note.wish or "") if isinstance(note, Statement) else None,
+            action_id=(note.wish or "") if isinstance(note, Statement) else None,
         )
 
     async def ask(self, call_id: CallId, what: str) -> None:
@@ -190,21 +190,21 @@ class Inbox:
         )
 
     async def _note(
-        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None
+        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, action_id: str | None = None
     ) -> tuple[bool, bool]:
-        """Leave a note. ``wish`` is a statement's idempotency key, empty if it has none; None for any other note."""
+        """Leave a note. ``action_id`` is the action of a statement, empty if it has none; None for any other note."""
         answer = await self._scripts.call(
             "note",
-            statement_key=self.keys.statement(wish or ""),
+            statement_key=self.keys.statement(action_id or ""),
             member=member,
             note_id=note_id,
             note=note,
             even_settled="1" if even_settled else "",
             wakes="1" if wake else "",
-            statement_kind="" if wish is None else "wish" if wish else "statement",
+            statement_kind="" if action_id is None else "wish" if action_id else "statement",
             mark_kept_s=REMEMBERED_S,
             most=MOST_WAITING,
-            replicated=wish is not None,
+            replicated=action_id is not None,
         )
         if answer[0] == _FULL:
             raise InboxFull(f"{MOST_WAITING} statements and events about this call wait already; try again later")

@@ -176,9 +176,9 @@ class Keys:
         """Return the key of a desk token that was minted for one agent, by the SHA-256 of the token."""
         return f"{self.prefix}:agent-token:{digest}"
 
-    def statement(self, wish: str) -> str:
+    def statement(self, action_id: str) -> str:
         """Return the key that shows that a statement was received, so that repeating it changes nothing."""
-        return f"{self.prefix}:statement:{wish}"
+        return f"{self.prefix}:statement:{action_id}"
 
     def wish(self, owner: str, idempotency_key: str) -> str:
         """Return the key that stores the action of an idempotency key. ``owner`` is the token's holder."""
