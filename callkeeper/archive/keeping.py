@@ -1,7 +1,7 @@
 """Removes data from the archive: a person's values, and calls older than the retention. A legal hold prevents both.
 
-Every removal, hold and release is recorded as a line of the chain. It vouches for what was removed, so that only lines are
-removed or changed that the verification finds right: a line that somebody has changed stays, and is named.
+Every removal, hold and release is recorded as a line of the chain, which vouches for what was removed. So only lines that
+the verification finds right are removed or changed. A line that somebody has changed stays, and is named.
 """
 
 import time
@@ -387,7 +387,7 @@ def _without_remarks(connection: Connection, key: str, which: Collection[int]) -
 def _calls_of(
     connection: Connection, key: str, person_id: str | None, phone: str | None, country: str
 ) -> dict[str, str]:
-    """Return the calls of a person, each with the id of whose values to erase; '' for all, if the call was theirs."""
+    """Return the calls that concern a person, and whose values to erase in each; '' for all, if the call was theirs."""
     found: dict[str, str] = {}
     if phone is not None:
         least = number_term(digits_of(phone)[-COMPARED:])
@@ -406,7 +406,7 @@ def _calls_of(
 
 
 def _is_of(body: str, person_id: str) -> bool:
-    """Tell whether a call ended as a member's. One that cannot be read is tested with its line, and left."""
+    """Tell whether a call ended as a member's. False if it cannot be read: the test of its line finds that."""
     try:
         return bool(msgspec.json.decode(body)["call"].get("person_id") == person_id)
     except UNREADABLE:
@@ -434,7 +434,7 @@ def _delete_notes(connection: Connection, key: str, notes: list[tuple[int, str]]
 
 
 def _base(connection: Connection, key: str) -> Head:
-    """Return where a chain begins; a chain that is not there yet, at its first line."""
+    """Return after which line a chain begins. One that does not exist yet begins with its first line."""
     row = connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).first()
     return Head(0, GENESIS) if row is None else Head(*row)
 

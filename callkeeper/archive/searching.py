@@ -64,7 +64,7 @@ SHIPPED: Final = Sizes()
 _DAY_MS: Final = 86_400_000
 _MS: Final = timedelta(milliseconds=1)
 _MOST: Final = 2**63
-"""What the database's numbers are smaller than."""
+"""The database's integers are smaller than this."""
 
 
 class Place(NamedTuple):

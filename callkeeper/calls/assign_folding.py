@@ -1,4 +1,4 @@
-"""Says in a call's record who is assigned, and begins the watch of a call that has somebody. Pure functions."""
+"""Folds into a call's record who is assigned, and begins the watch of a call that has a person. Pure functions."""
 
 from datetime import datetime
 
@@ -33,7 +33,10 @@ def unassigned(call: Call) -> Call:
 
 
 def assigned_to(call: Call, person_id: str | None) -> Call:
-    """Return a call with the person who is assigned now. If it was another, the last reading is not about this one."""
+    """Return a call with the person who is assigned now.
+
+    If another one was assigned before, details are read again: the last reading is not about this person.
+    """
     is_another = person_id is not None and call.seen.person_id not in {None, person_id}
     plan = replace(call.plan, needs_verifying=True) if is_another else call.plan
     return replace(call, seen=of_member(call.seen, person_id), plan=plan)
@@ -48,9 +51,9 @@ def with_assign_shown(call: Call, person_id: str | None) -> Call:
 
 
 def watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Call:
-    """Begin the watch of a call that has a person. ``was_free``: nobody was, before our assign.
+    """Begin the watch of a call that has a person. ``was_free``: nobody was assigned before our assign.
 
-    Otherwise a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
+    If somebody was, a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
     """
     if call.plan.watch_from is not None:
         return call

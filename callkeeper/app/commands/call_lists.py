@@ -47,7 +47,7 @@ from callkeeper.desk.call_list import CSV_COLUMNS, CallList, FoundCalls, ListSec
 from callkeeper.service.endpoints import is_voice_id
 
 EVERYTHING = Rights(role=Role.ADMIN)
-"""What whoever has a shell may see."""
+"""The rights of a command: a person with a shell may see everything."""
 
 _MOST = 10_000
 _PIPED_WIDTH = 1000

@@ -54,7 +54,7 @@ from callkeeper.desk.call_list import CallList
 from callkeeper.service.tracing import new_trace
 
 _ARCHIVE_IN_USE: Final = timedelta(days=7)
-"""An archive into which nothing was copied for so long is used no more: with one, workers write entries all the time."""
+"""An archive into which nothing was copied for this long is not in use: workers copy entries into one all the time."""
 
 
 @click.group(cls=CommandGroup)

@@ -168,7 +168,10 @@ def error_behind(kind: IncidentKind, institution_key: str, errors: Errors) -> La
 
 
 def first_refusal(error: LastError | None, answered_at: datetime | None, last_at: datetime) -> datetime:
-    """Return when a trouble began of which the last refusal is known: with the first one after the last answer."""
+    """Return when a trouble began: with the first refusal after the last answer.
+
+    ``error`` is the last error, ``answered_at`` when the last answer came, ``last_at`` the last refusal.
+    """
     if error is None:
         return last_at
     first_at = error.first_at if answered_at is None else max(error.first_at, answered_at)

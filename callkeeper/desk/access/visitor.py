@@ -43,7 +43,7 @@ _MOST_STRANGERS: Final = 200
 
 _LONGEST_DETAIL: Final = 120
 _BOARD: Final = rule_of("GET", "/board")[0].name
-"""The page that says what is wrong. Whoever has looked at it may look again while Redis takes no writes: it is counted."""
+"""The page that says what is wrong. A person who has looked at it may look again while Redis takes no writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Auditor:
             await self.write_repeats(until_s=time.monotonic())
             if (known := self._repeats.get(entry)) is not None:
                 if note.event is not AuditEvent.DENIED and note.page != _BOARD:
-                    await self.log.check()  # else pages would be shown that no entry can be written of
+                    await self.log.check()  # a page is shown only while an entry about it could be written
                 known.count += 1
                 known.results += note.results or 0
                 return

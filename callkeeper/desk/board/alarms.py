@@ -90,7 +90,7 @@ class IncidentReader:
 
 
 def told(alarm: Alarm, institutions: frozenset[str] | None) -> Alarm:
-    """Return an alarm as somebody who is limited to institutions is told of it."""
+    """Return an alarm with the advice for its reader, who may be limited to institutions (None: to none)."""
     return alarm if institutions is None or not alarm.limited_advice else replace(alarm, advice=alarm.limited_advice)
 
 

@@ -53,7 +53,8 @@ class AvailableForms:
 
     ``unresolved`` names the effect that a person has to look up, ``withdraw`` what was said and can be taken back.
     ``to_see`` says what "I have seen it" closes, ``seen`` names it (`needs_of`).
-    ``waits`` says why nothing would follow from a word now; empty if something may. ``only_watch``: no rule is live.
+    ``waits`` says why a statement would lead to nothing now; empty if it may lead to something.
+    ``only_watch``: no rule is live.
     """
 
     people: tuple[NamedPerson, ...]

@@ -127,5 +127,5 @@ class IncidentsPage:
 
 
 def _together(found: Sequence[Incident], person: Person) -> list[Incident]:
-    """Return the cards. Who sees all institutions sees equal incidents of many as one."""
+    """Return the cards. For a person who sees all institutions, equal incidents of many are one card."""
     return merged(found) if person.institutions is None else list(found)

@@ -62,7 +62,7 @@ class RuleRow:
 
     @property
     def came_of(self) -> str:
-        """Return what else than it asks for came of its hits in four weeks, as of an enroll that the law forbids."""
+        """Return what came of its hits in four weeks if not what it asks for: an enroll that the law held, for example."""
         asked = self.rule.outcome if self.rule is not None else None
         found = self.live.by_days[-1] + self.shadow.by_days[-1]
         other = {outcome: n for outcome, n in found.most_common() if outcome != asked}
