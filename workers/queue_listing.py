@@ -203,7 +203,7 @@ class Listing:
             except ResellerError as error:
                 raise ListingFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
-            self.tools.clock.see(ids)
+            self.tools.clock.learn(ids)
             # Local times without a zone would seem to lie before the bound, or after it.
             if since is not None and service.date_zone in ("Z", "offset"):
                 for seen in seen_in_bounds(since, entries, item.now):

@@ -40,7 +40,7 @@ class ServiceClock:
         self._learned: list[tuple[float, float]] = []
         """When it was learned by how much the service's clock is ahead of ours at least, and by how much."""
 
-    def see(self, starts: Iterable[datetime]) -> None:
+    def learn(self, starts: Iterable[datetime]) -> None:
         """Learn from the start times on a page of a queue, which may be empty."""
         now_s = self._monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
@@ -53,7 +53,7 @@ class ServiceClock:
         may_be_old = may_be_old or now - epoch.since < LISTED_ANEW
         age = self.age(started_at, now, epoch, may_be_old=may_be_old)
         if started_at is not None and not may_be_old:
-            self.see([started_at])
+            self.learn([started_at])
             self._found_s = self._monotonic() if self._found_s is None else self._found_s
             self._relearn(started_at)
         return age

@@ -198,8 +198,8 @@ class BreakerBox:
         self.acted_for: frozenset[str] = frozenset()
         """The institutions that we act for, to know when all of them fail."""
 
-    def see(self, *stored: Sequence[bytes]) -> None:
-        """Store what Redis returned: of both hashes, fields and values in turn."""
+    def remember(self, *stored: Sequence[bytes]) -> None:
+        """Remember what Redis returned: of both hashes, fields and values in turn."""
         self._known = breakers_of(*(dict(zip(one[::2], one[1::2], strict=True)) for one in stored))
 
     @property
@@ -252,7 +252,7 @@ class BreakerBox:
             number_kept_s=REMEMBERED_S,
             rest=list(map(institution_part, sorted(self.acted_for))),
         )
-        self.see(breakers, endpoints)
+        self.remember(breakers, endpoints)
         return _scopes(opened), _scopes(closed)
 
     async def take_probes(self) -> list[Scope]:

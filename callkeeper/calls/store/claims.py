@@ -194,10 +194,10 @@ class Store(Inbox):
         )
         answer = ClaimAnswer.of(stored)
         now, knew_other_data = instant(answer.now), self._memory.knew_other_data(answer.born)
-        epoch = self._epochs.see(answer, asked_at_s, self.monotonic(), knew_other_data=knew_other_data)
-        self.breakers.see(answer.breakers, answer.breakers_of_kinds)
+        epoch = self._epochs.epoch_of(answer, asked_at_s, self.monotonic(), knew_other_data=knew_other_data)
+        self.breakers.remember(answer.breakers, answer.breakers_of_kinds)
         self.pauses = parse_pauses(zip(answer.pauses[::2], answer.pauses[1::2], strict=True))
-        self._memory.see(answer.born, self.pauses, answer.claimed)
+        self._memory.remember(answer.born, self.pauses, answer.claimed)
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
         self.next_due_s = answer.next_due_in / 1000 if answer.next_due_in >= 0 else inf

@@ -13,7 +13,7 @@ class Jumps:
         self.found: tuple[Jump, ...] = ()
         """``callkeeper.calls.redis_restart.catch_up`` shifts records that were saved before a jump."""
 
-    def see(self, now: datetime, asked_at_s: float, answered_at_s: float) -> None:
+    def compare(self, now: datetime, asked_at_s: float, answered_at_s: float) -> None:
         """Compare the time in an answer of Redis with this process's own, in seconds."""
         if self._last is not None:
             last, last_s = self._last
@@ -38,7 +38,7 @@ class EpochWatch:
         epoch, ms, seen_at_s = self._last or ("", 0, at_s)
         return epoch, ms + int((at_s - seen_at_s) * 1000)
 
-    def see(self, answer: ClaimAnswer, asked_at_s: float, answered_at_s: float, *, knew_other_data: bool) -> Epoch:
+    def epoch_of(self, answer: ClaimAnswer, asked_at_s: float, answered_at_s: float, *, knew_other_data: bool) -> Epoch:
         """Return the epoch of an answer.
 
         ``knew_other_data``: this process has seen other data in Redis before.
@@ -47,7 +47,7 @@ class EpochWatch:
         if knew_other_data or (self._last is not None and self._last[0] != epoch_id):
             self._changed_at_s = asked_at_s
         self._last = (epoch_id, answer.now, asked_at_s)
-        self.jumps.see(now, asked_at_s, answered_at_s)
+        self.jumps.compare(now, asked_at_s, answered_at_s)
         since = first_claimed_at = instant(answer.since)
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.

@@ -79,7 +79,7 @@ class PauseMemory:
         """Tell whether the data in Redis had another name when the process looked last."""
         return self.born not in ("", born.decode())
 
-    def see(self, born: bytes, pauses: Pauses, claimed_ms: int) -> None:
+    def remember(self, born: bytes, pauses: Pauses, claimed_ms: int) -> None:
         """Remember the name and age of the data in Redis, and the pauses."""
         self.born, self.claimed_ms = born.decode(), claimed_ms
         if pauses is not self._pauses:
@@ -117,7 +117,7 @@ class PauseWatch:
         answer = await self._script(keys=keys, args=args)
         if answer:
             born, stored, claimed_ms = answer
-            memory.see(born, parse_pauses(zip(stored[::2], stored[1::2], strict=True)), claimed_ms)
+            memory.remember(born, parse_pauses(zip(stored[::2], stored[1::2], strict=True)), claimed_ms)
 
     async def run(self) -> None:
         while True:

@@ -179,7 +179,7 @@ class RequestBudget:
         now_s = self._monotonic()
         if now_s - self._polled_at_s >= POLL_EVERY_S:
             self._polled_at_s = now_s
-            self._see(await self._redis.hkeys(self._key))
+            self._remember(await self._redis.hkeys(self._key))
 
     async def turned_away(self, institution_key: str, acted_for: int, *, is_own: bool = False) -> None:
         """Lower the rate after a 429.
@@ -200,12 +200,12 @@ class RequestBudget:
         """Forget what 503 taught about an institution, or everything about the account."""
         if self._limited:
             scopes = [institution_part(institution_key)] if institution_key and acted_for > 1 else []
-            self._see(await self._scripts.call("forget_load", rest=scopes))
+            self._remember(await self._scripts.call("forget_load", rest=scopes))
 
     async def _report(self, sign: str, institution_key: str, acted_for: int) -> None:
         scope = institution_part(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
-        self._see(
+        self._remember(
             await self._scripts.call(
                 "lower_rate",
                 sign=sign,
@@ -216,7 +216,7 @@ class RequestBudget:
             )
         )
 
-    def _see(self, scopes: list[bytes]) -> None:
+    def _remember(self, scopes: list[bytes]) -> None:
         self._limited = frozenset(scope.decode() for scope in scopes)
 
 

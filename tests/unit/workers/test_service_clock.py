@@ -32,7 +32,7 @@ class Process:
     def lists(self, passed_s: float, *began_s: float) -> None:
         """Read a page with calls that began then."""
         self.passed_s = passed_s
-        self.clock.see([at(seconds) + self.ahead for seconds in began_s])
+        self.clock.learn([at(seconds) + self.ahead for seconds in began_s])
 
     def finds(self, began_s: float) -> None:
         """Be the one to find a call that nobody knew of."""

@@ -28,7 +28,7 @@ class Watch:
         now = START_MS + round((at_s + ahead_s) * 1000)
         since = START_MS + round(since_s * 1000)
         answer = ClaimAnswer(now, epoch.encode(), since, [], [], 0, 0, lost, 0, [], b"", 0, 0, [])
-        return self.epochs.see(answer, at_s, at_s, knew_other_data=told.get("knew_other_data", False))
+        return self.epochs.epoch_of(answer, at_s, at_s, knew_other_data=told.get("knew_other_data", False))
 
 
 def at(seconds: float) -> datetime:
