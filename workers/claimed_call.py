@@ -180,7 +180,7 @@ class Claim(msgspec.Struct):
             charged = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
             entries += spent_checks(call, charged, item.now)
             call = charged
-        known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace and is_trace(call.trace) else [])]))
+        known = _traces_behind(call, notes)
         trace = follow_trace(known[0] if known else None)
         if trace != call.trace:
             call = replace(call, trace=trace)
@@ -339,6 +339,12 @@ class Claim(msgspec.Struct):
             self.tools.log.warning("login_failed", error=type(error).__name__)
             return False
         return True
+
+
+def _traces_behind(call: Call, notes: Sequence[Note]) -> list[str]:
+    """Return the traces of the events that led to a claim, the newest first; the record's own is the oldest."""
+    own = [call.trace] if call.trace is not None and is_trace(call.trace) else []
+    return list(dict.fromkeys([*traces_of(notes), *own]))
 
 
 def _is_begun(notes: Iterable[Note]) -> bool:
