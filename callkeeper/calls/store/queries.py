@@ -281,7 +281,7 @@ class Lookup(Queries):
         for member, (moved, record) in zip(members, stored, strict=True):
             if moved is not None:
                 end = await follow_tombstones(self._redis, self.keys, moved.decode())
-                record = await self._redis.hget(self.keys.item(end), "rec")  # noqa: PLW2901
+                record = await self._redis.hget(self.keys.item(end), "rec")  # noqa: PLW2901  (the merged one has no other use)
             if record is not None:
                 found[member] = record
         return found

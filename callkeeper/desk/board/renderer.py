@@ -293,8 +293,8 @@ def groups_in(view: View, frame: Frame) -> list[tuple[Group, Markup, list[Markup
         (
             by_slot[slot],
             Markup(view.html[f"{slot}-head"]),  # noqa: S704  (our own template wrote it)
-            [Markup(view.html[line]) for line in view.order[f"{slot}-rows"]],  # noqa: S704
-            [Markup(view.html[line]) for line in view.order[f"{slot}-decided-rows"]],  # noqa: S704
+            [Markup(view.html[line]) for line in view.order[f"{slot}-rows"]],  # noqa: S704  (likewise)
+            [Markup(view.html[line]) for line in view.order[f"{slot}-decided-rows"]],  # noqa: S704  (likewise)
         )
         for slot in view.order.get("groups", ())
     ]
