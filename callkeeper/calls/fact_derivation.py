@@ -12,7 +12,7 @@ from callkeeper.calls.facts import (
     VERIFIED_AFTER_END,
     Facts,
 )
-from callkeeper.calls.member_evidence import enrolled_person, is_assigned, usable_answers
+from callkeeper.calls.member_evidence import enrolled_person, is_assigned, named_by_desk, usable_answers
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.person_lists import NO_LISTS, NamedLists
@@ -88,7 +88,8 @@ def facts_of(
         and seen.person_id is not None
         and identity.person_id == seen.person_id
         and not _is_nobodys(call)
-        and not _is_contradicted(identity, said.assign_wish),
+        and not _is_contradicted(identity, said.assign_wish)
+        and (identity.by_desk or not _is_one_of_several(call)),
         validation_type=identity.validation_type if identity else None,
         assigned=seen.person_id is not None,
         distrusted=distrusted is not None,
@@ -97,6 +98,7 @@ def facts_of(
         distrusted_as_another=distrusted is not None
         and seen.person_id is not None
         and distrusted.member not in {None, seen.person_id},
+        named_as_another=seen.person_id is not None and named_by_desk(call) is not None,
         voice_of_another=any(one != seen.person_id for one in seen.authenticated_members),
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,
@@ -209,6 +211,17 @@ def _is_nobodys(call: Call) -> bool:
     if reading is None or reading.person_id is not None:
         return False
     return call.seen.was_named or (not is_assigned(call) and listed_at is not None and listed_at <= reading.read_at)
+
+
+def _is_one_of_several(call: Call) -> bool:
+    """Tell whether rules assigned the only candidate, and the queue has named another one since.
+
+    The number belongs to both, or was another one at first: nothing tells who of them the caller is.
+    """
+    assign, member, candidates = call.ledger.assign, call.seen.person_id, call.seen.candidates
+    if assign.operator is not None or not _is_ours(call):
+        return False
+    return call.seen.had_several_candidates or any(one.person_id != member for one in candidates)
 
 
 def research_of(call: Call) -> tuple[str | None, str | None]:

@@ -307,6 +307,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     distrusted_as_another: Annotated[
         bool, Says("when the distrust was said, the member who is assigned now was not on the call")
     ] = False
+    named_as_another: Annotated[
+        bool, Says("a person at the desk said that the caller is another member than the one who is assigned")
+    ] = False
     history: History = History()
     at: datetime | None = None
     verified_in_shadow: bool = False

@@ -267,6 +267,13 @@ LAW: tuple[Article, ...] = (
         "that member has; if it still holds, say it again",
         distrusted_as_another=True,
     ),
+    _article(
+        "named_as_another",
+        {_REJECT},
+        "a person at the desk said that the caller is another member than the one who is assigned, and a reject takes back "
+        "what this one has; if it is this one all the same, withdraw that",
+        named_as_another=True,
+    ),
     _article("determined_fraud", {_ENROLL}, "an investigator found fraud: the voice is not enrolled", fraud=True),
     _article(
         "fraud_elsewhere",

@@ -9,6 +9,7 @@ does what was red or had no colour. A mismatch counts again for the member it wa
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, PERHAPS_DONE
+from callkeeper.calls.notes import statement_order
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Reading, Seen
 from callkeeper.service.enumerations import CallStatus
@@ -27,6 +28,25 @@ def shown_of_voice(reading: Reading | None) -> tuple[str, ...]:
     is_mismatch = reading.status == CallStatus.VOICE_MISMATCH or reading.is_voice_mismatch
     is_full = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
     return (*reading.policies, *([MISMATCH] if is_mismatch else ()), *([FULL_AUTHENTICATION] if is_full else ()))
+
+
+def named_by_desk(call: Call) -> str | None:
+    """Return whom the desk has named as the caller, if that is not who is assigned; else None.
+
+    It counts whether or not they could be assigned, until that is done or withdrawn, or the desk verifies somebody else.
+    """
+    wish, identity, assign = call.statements.assign_wish, call.statements.identity, call.ledger.assign
+    if wish is None or wish.person_id in {None, call.seen.person_id}:
+        return None
+    is_done = assign.state in DONE and assign.person_id == wish.person_id and wish.number <= assign.last_word
+    said = statement_order(wish.number, wish.said_at)
+    is_over = (
+        identity is not None
+        and identity.by_desk
+        and identity.person_id != wish.person_id
+        and statement_order(identity.number, identity.established_at) > said
+    )
+    return None if is_done or is_over else wish.person_id
 
 
 def of_member(seen: Seen, person_id: str | None) -> Seen:

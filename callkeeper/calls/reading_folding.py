@@ -13,6 +13,7 @@ from callkeeper.calls.member_evidence import (
     MISMATCH,
     in_doubt,
     is_assigned,
+    named_by_desk,
     of_member,
     shown_of_voice,
     shows_green_voice,
@@ -317,10 +318,10 @@ def _may_have_changed(call: Call, first_read_at: datetime) -> bool:
 
 def _distrusted_as_whom(call: Call) -> Call:
     """Return a call whose distrust names its member. One that was said before the first read is of whom that read shows."""
-    word, wish = call.statements.distrusted, call.statements.assign_wish
+    word = call.statements.distrusted
     if word is None or word.member is not None:
         return call
-    member = call.seen.person_id or (wish.person_id if wish is not None else None) or ""
+    member = named_by_desk(call) or call.seen.person_id or ""
     return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
 
 

@@ -23,7 +23,7 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.fact_derivation import has_real_voice_id
 from callkeeper.calls.facts import VERIFIED_AFTER_END
-from callkeeper.calls.member_evidence import is_enrolled
+from callkeeper.calls.member_evidence import is_enrolled, named_by_desk
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -66,10 +66,8 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             call = _to_be_judged(with_identity(call, stronger(said.identity, identity)))
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case Distrusted():
-            # Nobody stands there while the desk's own assign is under way: then it is the one whom the desk has named.
-            named = said.assign_wish.person_id if said.assign_wish is not None else None
-            absent = (named or "") if call.seen.reading is not None else None
-            word = _word(note, reason=note.reason, member=call.seen.person_id or absent)
+            absent = "" if call.seen.reading is not None else None
+            word = _word(note, reason=note.reason, member=named_by_desk(call) or call.seen.person_id or absent)
             entry = _entry(note, now, "distrusted", because=note.reason or None, member=word.member or None)
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
             return reopened_by_distrust(call) if may_reopen(call, EffectKind.REJECT, said_at) else call, [entry]

@@ -68,6 +68,9 @@ def assign_obstacle(call: Call, book: RuleBook) -> str | None:
         return f"{len(call.seen.candidates) or 'no'} candidates, exactly one is needed"
     if call.seen.had_several_candidates:
         return "one candidate, but there were several before: a person chooses"
+    identity = call.statements.identity
+    if identity is not None and identity.by_desk and identity.person_id != call.seen.candidates[0].person_id:
+        return "a person verified the caller as somebody else"
     return _unfit(call.seen.candidates[0], book)
 
 

@@ -79,6 +79,7 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("doubted_since_verified", True), ("verified_by_desk", True)),
     (("distrusted_as_another", True), ("distrusted", True)),
     (("distrusted_as_another", True), ("assigned", True)),
+    (("named_as_another", True), ("assigned", True)),
     (("voice_undecided", True), ("green", False)),
     (("voice_undecided", True), ("red", False)),
     (("voice_undecided", True), ("voice_mismatch", False)),

@@ -371,3 +371,18 @@ async def test_passcode_is_nobodys_if_the_first_read_comes_late(rig: Rig, varian
     assert rig.ledger(call).get("enroll", 0) == 0
     [asked] = (await rig.queries.attention()).values()
     assert asked == "asked by rule 'verified, but perhaps as another member'"
+
+
+@pytest.mark.parametrize("changed", ["second candidate", "another number"])
+async def test_passcode_vouches_for_nobody_once_the_queue_names_another_candidate(rig: Rig, changed: str) -> None:
+    """Rules assigned the only candidate. Seconds later the number belongs to two members, or it was another one."""
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 120), run_s=3)
+    assert rig.ledger(call)["assign"] == 1
+    if changed == "second candidate":
+        rig.stage.world.add_member(KEY, "p-3", [call.phone_number])
+    else:
+        rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+        call.phone_number = "5550100222"
+    await rig.run(200)
+    assert rig.ledger(call).get("enroll", 0) == 0
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but perhaps as another member'"]

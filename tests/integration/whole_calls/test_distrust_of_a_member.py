@@ -2,14 +2,16 @@
 
 import pytest
 from msgspec.structs import replace
+from redis.asyncio import Redis
 
 from callkeeper.calls.action_status import statuses_of
-from callkeeper.calls.notes import AssignWish, Distrusted
+from callkeeper.calls.notes import AssignWish, Distrusted, Withdrawn
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_time import DEMO, KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.integration.whole_calls.test_pause import pause, resume
+from tests.sandbox_fixtures import Asgi
 
 H = Happening
 NUMBER = "5550100222"
@@ -135,3 +137,47 @@ async def test_distrusted_caller_whom_nobody_was_assigned_to_is_not_assigned_by_
     await rig.run(60)
     assert (call.rejected, call.person_id) == (True, None)
     assert not await rig.redis.exists(rig.store.keys.earlier(KEY, "p:p-1"))
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 10.0], ids=["at once", "later"])
+async def test_member_who_is_not_the_caller_by_the_desk_keeps_what_they_have(
+    rig: Rig, enrolled: Call, apart_s: float
+) -> None:
+    """Zed has put p-2 on the call, and that stays. Bob says that it is p-1, and that he lies."""
+    call = await rig.begin_call(H(Kind.CLAIMED, 0, "zed", "p-2"), H(Kind.END, 300), run_s=20)
+    await rig.note(call, AssignWish(operator="bob", said_at=rig.clock.now, person_id="p-1", wish="a1"))
+    await rig.run(apart_s)
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(60)
+    assert (call.person_id, call.rejected, enrolled.manual_person_id) == ("p-2", False, "p-2")
+    told = statuses_of(await rig.record(call), await rig.trail(call))["r1"]
+    assert (told.state, told.reasons) == ("held", ("distrusted_as_another", "named_as_another"))
+    await rig.note(call, Withdrawn(operator="bob", said_at=rig.clock.now, what="assign", wish="w1"))
+    await rig.note(call, distrust(rig, "r2"))
+    await rig.run(30)
+    assert call.rejected, "it is p-2 all the same"
+
+
+async def test_rule_rejects_no_member_who_is_not_the_caller_by_the_desk(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """The voice is not p-2's, of course: it is another caller's."""
+    rig = Rig(sandbox_asgi, redis, DEMO)
+    rig.stage.world.add_member(KEY, "p-2", [NUMBER])
+    signs = (H(Kind.MISMATCH, 30), H(Kind.HIGH_RISK, 30))
+    call = await rig.begin_call(H(Kind.CLAIMED, 0, "zed", "p-2"), *signs, H(Kind.END, 300), run_s=20)
+    await rig.note(call, AssignWish(operator="bob", said_at=rig.clock.now, person_id="p-1", wish="a1"))
+    await rig.run(60)
+    assert not call.rejected
+
+
+async def test_caller_whom_one_claim_finds_named_and_distrusted_is_rejected_as_named(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """Both words come while a check is under way, so that they are folded together."""
+    rig = Rig(sandbox_asgi, redis)
+    rig.stage.world.add_member(KEY, "p-2", [NUMBER])
+    call = await rig.begin_call(H(Kind.END, 200), run_s=20)
+    await rig.note(call, AssignWish(operator="bob", said_at=rig.clock.now, person_id="p-2", wish="a1"))
+    rig.stage.advance(1)
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(60)
+    assert (call.person_id, call.rejected) == ("p-2", True)

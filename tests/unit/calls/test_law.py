@@ -67,6 +67,7 @@ EXPECTED = {
         "reject_of_enrolled": {"enrolled": True, "distrusted": False},
         "reject_of_verified": {"verified_by_desk": True, "distrusted": False},
         "distrusted_as_another": {"distrusted_as_another": True},
+        "named_as_another": {"named_as_another": True},
         "paused": {"paused": True},
         "redis_changed": {"redis_changed": True},
         "standing_unconfirmed": {"standing_unconfirmed": True},

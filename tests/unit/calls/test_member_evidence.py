@@ -16,6 +16,7 @@ from callkeeper.calls.member_evidence import (
     is_assigned,
     is_enrolled,
     is_rejection_standing,
+    named_by_desk,
     of_member,
     rejected_member,
     shown_of_voice,
@@ -26,9 +27,10 @@ from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import Merged
 from callkeeper.calls.record import Call, History, Seen
 from tests.records import facts_of_record
-from tests.unit.calls.specimens import BOOK, NOW, call, reading
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified, word
 
 GREEN, RED = "Green Voice", "Red Device"
+SHE_IS_P2 = word(number=2, person_id="p-2")
 APPLIED = Effect(state=EffectState.APPLIED, sent_at=NOW, attempts=1, person_id="p-1")
 
 
@@ -254,3 +256,22 @@ def test_reject_of_a_validation_rule_takes_no_enroll_back(
     """It explains the provider's FAILED feedback, too. Without it the feedback may hide somebody's reject."""
     known = call(**changes)
     assert (rejected_member(known), is_rejection_standing(known)) == (rejected, is_standing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({}, None),
+        ({"assign_wish": word(number=2, person_id="p-1")}, None),
+        ({"assign_wish": SHE_IS_P2}, "p-2"),
+        ({"assign_wish": SHE_IS_P2, "identity": replace(verified(), number=3)}, None),
+        ({"assign_wish": SHE_IS_P2, "identity": replace(verified(), number=1)}, "p-2"),
+        ({"assign_wish": SHE_IS_P2, "identity": replace(verified(person_id="p-2"), number=3)}, "p-2"),
+        ({"assign_wish": SHE_IS_P2, "assign": replace(APPLIED, person_id="p-2", last_word=2)}, None),
+        ({"assign_wish": SHE_IS_P2, "assign": replace(APPLIED, person_id="p-2", last_word=1)}, "p-2"),
+        ({"assign_wish": SHE_IS_P2, "assign": replace(APPLIED, last_word=2)}, "p-2"),
+    ],
+)
+def test_member_whom_the_desk_names_counts_until_that_is_over(changes: dict[str, Any], named: str | None) -> None:
+    """It is over once that was carried out, or somebody verified another member. The desk's order of words decides."""
+    assert named_by_desk(call(**changes)) == named

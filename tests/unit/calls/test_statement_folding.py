@@ -168,14 +168,14 @@ def test_statement_is_kept_and_judged(note: Statement, kept: dict[str, Any]) -> 
     ("changes", "member"),
     [
         ({}, "p-1"),
-        ({"assign_wish": word(person_id="p-2")}, "p-1"),
+        ({"assign_wish": word(person_id="p-2")}, "p-2"),
         ({"person_id": None}, ""),
         ({"person_id": None, "assign_wish": word(person_id="p-2")}, "p-2"),
         ({"person_id": None, "reading": None}, None),
     ],
 )
 def test_distrust_is_of_the_member_who_stood_there(changes: dict[str, Any], member: str | None) -> None:
-    """Or whom the desk had asked to assign. Before the first read nobody knows."""
+    """Or whom the desk had named, whoever stood there. Before the first read nobody knows."""
     known, _ = heard(call(**changes), said(Distrusted))
     assert known.statements.distrusted is not None
     assert known.statements.distrusted.member == member

@@ -10,7 +10,7 @@ from callkeeper.calls.record import Call, Candidate
 from callkeeper.calls.rules.assignment import Assignment, assign_obstacle, judge_assignment
 from callkeeper.calls.rules.book import RuleBook
 from tests.records import facts_of_record
-from tests.unit.calls.specimens import BOOK, call, word
+from tests.unit.calls.specimens import BOOK, call, verified, word
 
 ONE, TWO = Candidate(person_id="p-1", person_type="Primary"), Candidate(person_id="p-2", person_type="Joint")
 FREE: dict[str, Any] = {"person_id": None, "assign": Effect(), "candidates": (ONE,)}
@@ -41,6 +41,7 @@ OBSTACLES = {
     "no candidates, exactly one is needed": (FREE | {"candidates": ()}, BOOK),
     "2 candidates, exactly one is needed": (FREE | {"candidates": (ONE, TWO)}, BOOK),
     "one candidate, but there were several before: a person chooses": (FREE | {"had_several_candidates": True}, BOOK),
+    "a person verified the caller as somebody else": (FREE | {"identity": verified(person_id="p-2")}, BOOK),
     "the only candidate has no person id": (FREE | {"candidates": (Candidate(person_id=""),)}, BOOK),
     "the only candidate is of person type Primary, not among [assign] person_types": (FREE, BOOKS["owners"]),
 }
