@@ -26,7 +26,7 @@ from callkeeper.calls.record import Call, CallStatements, Identity, Phase, Readi
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
-from callkeeper.calls.statuses import ARCHIVED, ESTABLISHES, FRAUD, REJECTED
+from callkeeper.calls.statuses import ESTABLISHES, FRAUD, REFUTED, REJECTED
 from callkeeper.service import PhoneCall
 from callkeeper.service.endpoints import canonical_id, is_same_id
 from callkeeper.service.enumerations import CallStatus
@@ -226,14 +226,14 @@ def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | No
 def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
     """Return the calls whose case was determined as fraud, until it is refuted. The record shows one case at a time.
 
-    Assumed (`research-case`): a case that is archived was not refuted.
+    Assumed (`research-case`): a case that is archived or opened again was not refuted.
     """
     frauds, last = dict.fromkeys(seen.frauds), seen.reading
     if last is not None and last.research_status == FRAUD:  # records of earlier versions have it only here
         frauds[last.research_voice_id or ""] = None
     if reading.research_status == FRAUD:
         frauds[reading.research_voice_id or ""] = None
-    elif reading.research_status not in {None, ARCHIVED}:
+    elif reading.research_status == REFUTED:
         frauds.pop(reading.research_voice_id or "", None)
     return tuple(frauds)
 

@@ -29,8 +29,8 @@ RESEARCH = tuple(map(str, ResearchStatus))
 FRAUD = "DeterminedFraud"
 """The state of a research case in which an investigator found fraud."""
 
-ARCHIVED = "SystemArchived"
-"""The state of one on which nobody works any more."""
+REFUTED = "FalsePositive"
+"""The state of one in which an investigator found none. One that is archived, or opened again, was not refuted."""
 
 PERSON_TYPES = tuple(map(str, PersonType))
 

@@ -306,7 +306,7 @@ def test_answer_of_a_check_tells_of_the_voice_of_an_assigned_member_before_the_e
         (("v-1",), (None, None), ("v-1",)),
         (("v-1",), ("SystemArchived", "v-1"), ("v-1",)),
         (("v-1",), ("FalsePositive", "v-1"), ()),
-        (("v-1",), ("InReview", "v-1"), ()),
+        (("v-1",), ("InReview", "v-1"), ("v-1",)),
         (("v-1",), ("FalsePositive", "v-2"), ("v-1",)),
         (("",), ("FalsePositive", None), ()),
     ],
@@ -314,7 +314,7 @@ def test_answer_of_a_check_tells_of_the_voice_of_an_assigned_member_before_the_e
 def test_fraud_is_remembered_until_the_same_case_is_refuted(
     before: tuple[str, ...], shown: tuple[str | None, str | None], frauds: tuple[str, ...]
 ) -> None:
-    """The record shows one case at a time. A case that is archived was not refuted."""
+    """The record shows one case at a time. A case that is archived or opened again was not refuted."""
     case: dict[str, Any] = {"research_status": shown[0], "research_voice_id": shown[1]}
     assert read_again(call(frauds=before), **case).seen.frauds == frauds
 
