@@ -28,7 +28,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.reading_folding import MOST_TEXT
-from callkeeper.calls.record import SCHEMA, Asked
+from callkeeper.calls.record import SCHEMA, Asked, CallStatements
 from callkeeper.calls.redis_restart import before_jumps, catch_up
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
@@ -54,26 +54,41 @@ def write_decision(claim: Claim, step: WriteDecision) -> None:
     """Write a decision to the trail, with the pause in force."""
     match step.verdict:
         case Verdict() as verdict:
-            asked = claim.call.statements.asked if step.keeps_question else _asked(claim, verdict)
+            statements, news = _with_question(claim, step, verdict)
+            step = replace(step, entry=replace(step.entry, signs=news))
             claim.call = replace(
                 claim.call,
                 written=replace(claim.call.written, verdict=verdict.fingerprint, facts=step.facts),
-                statements=replace(claim.call.statements, asked=asked),
+                statements=statements,
             )
         case Assignment() as assignment:
             claim.call = replace(claim.call, written=replace(claim.call.written, assignment=assignment.fingerprint))
     claim.entries.append(replace(step.entry, pause=claim.pause))
 
 
-def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
-    """Return the question that is open for a person, if any. A rule asks once; the question ends with the verdict."""
-    if verdict.outcome is not Outcome.ASK:
-        return None
-    asked = claim.call.statements.asked
-    if asked is not None and asked.rule == verdict.rule:
-        return asked
-    claim.tools.log.warning("person_asked", rule=verdict.rule)
-    return Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
+def _with_question(claim: Claim, step: WriteDecision, verdict: Verdict) -> tuple[CallStatements, tuple[str, ...]]:
+    """Return the statements with the question that is put to a person now, if any.
+
+    A rule asks once, and the question ends with the verdict. If something else speaks against the caller since, it is asked
+    from now on, also if somebody has closed it; what opens a closed one is returned, too.
+    """
+    said = claim.call.statements
+    asked, known = said.asked, said.asked_signs
+    if verdict.outcome is not Outcome.ASK and not step.keeps_question:
+        return replace(said, asked=None, asked_signs=None), ()
+    if asked is None or not (step.keeps_question or asked.rule == verdict.rule):
+        claim.tools.log.warning("person_asked", rule=verdict.rule)
+        asked = Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
+        return replace(said, asked=asked, asked_signs=step.signs), ()
+    news = tuple([sign for sign in step.signs if known is not None and sign not in known])
+    if not news:
+        return replace(said, asked_signs=known or step.signs), ()
+    anew = replace(asked, asked_at=claim.now, closed_by=None)
+    said = replace(said, asked=anew, asked_signs=tuple(sorted({*(known or ()), *news})))
+    if asked.closed_by is None:
+        return said, ()
+    claim.tools.log.warning("person_asked", rule=asked.rule)
+    return said, news
 
 
 def write_facts(claim: Claim, step: WriteFacts) -> None:

@@ -20,7 +20,7 @@ from callkeeper.calls.effect_resolution import (
     next_doubt_read,
     recheck,
 )
-from callkeeper.calls.fact_derivation import begun_at, earlier_calls_of, facts_of
+from callkeeper.calls.fact_derivation import begun_at, earlier_calls_of, facts_of, signs_known
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Phase
@@ -207,7 +207,8 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
             return Intend(kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
     is_asking, was_asked = verdict.outcome is Outcome.ASK, call.statements.asked is not None
     is_answered = was_asked and not is_asking and not _keeps_question(call, book, facts, verdict)
-    is_new = is_answered or verdict.fingerprint != call.written.verdict
+    is_about_more = not is_answered and _is_about_more(call, book, facts)
+    is_new = is_answered or is_about_more or verdict.fingerprint != call.written.verdict
     # A person's statement clears the last verdict: what was decided after it is written in any case.
     if is_new and (call.written.verdict is None or verdict.shadows or is_asking or was_asked or not is_done(call)):
         return _written_verdict(call, book, facts, verdict, now)
@@ -231,13 +232,20 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    return WriteDecision(verdict, entry, facts.signature, keeps_question=_keeps_question(call, book, facts, verdict))
+    signs, keeps_question = signs_known(call, facts, book.policies), _keeps_question(call, book, facts, verdict)
+    return WriteDecision(verdict, entry, facts.signature, keeps_question=keeps_question, signs=tuple(sorted(signs)))
 
 
 def _keeps_question(call: Call, book: RuleBook, facts: Facts, verdict: Verdict) -> bool:
     """Tell whether an open question stays, because the law holds what would answer it, and a rule would still ask."""
     is_held = call.statements.asked is not None and bool(verdict.forbidden)
     return is_held and asks_meanwhile(facts, book, call.institution_key)
+
+
+def _is_about_more(call: Call, book: RuleBook, facts: Facts) -> bool:
+    """Tell whether a question has been asked, and something speaks against the caller that did not when it was."""
+    asked, known = call.statements.asked, call.statements.asked_signs
+    return asked is not None and (known is None or not signs_known(call, facts, book.policies) <= set(known))
 
 
 def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:

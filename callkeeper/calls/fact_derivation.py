@@ -12,7 +12,13 @@ from callkeeper.calls.facts import (
     VERIFIED_AFTER_END,
     Facts,
 )
-from callkeeper.calls.member_evidence import enrolled_person, is_assigned, named_by_desk, usable_answers
+from callkeeper.calls.member_evidence import (
+    enrolled_person,
+    is_assigned,
+    named_by_desk,
+    signs_against,
+    usable_answers,
+)
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.person_lists import NO_LISTS, NamedLists
@@ -31,7 +37,7 @@ from callkeeper.calls.record import (
 )
 from callkeeper.calls.statuses import FRAUD
 from callkeeper.service.endpoints import is_same_id
-from callkeeper.service.enumerations import CallStatus
+from callkeeper.service.enumerations import CallStatus, ResearchStatus
 
 _BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 
@@ -45,6 +51,7 @@ _RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
 )
 _REJECT_IN_DOUBT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
 _RESULTS = frozenset({_GREEN, _RED})
+_OPEN_CASES = frozenset({ResearchStatus.NEEDS_REVIEW, ResearchStatus.IN_REVIEW})
 _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
 
 
@@ -278,6 +285,21 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
         ("voice_pending", reading.status == CallStatus.VOICE_PENDING),
     )
     return tuple([name for name, holds in shown if holds])
+
+
+def signs_known(call: Call, facts: Facts, policies: Policies) -> frozenset[str]:
+    """Return what has spoken against the caller so far, in words: in this call, in a research case, or in other calls."""
+    shown = {
+        "voice of another member": facts.voice_of_another,
+        "fraud": facts.fraud,
+        "fraud in another call": facts.fraud_elsewhere,
+        "open case": facts.research in _OPEN_CASES,
+        "rejected before": facts.rejected_before,
+        "un-enrolled before": facts.unenrolled_before,
+        "fraud before": facts.fraud_before,
+        "suspected before": facts.suspected_before,
+    }
+    return signs_against(call.seen, policies) | {sign for sign, is_shown in shown.items() if is_shown}
 
 
 def begun_at(call: Call) -> dict[str, datetime | None]:

@@ -114,6 +114,9 @@ def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
     return replace(seen, mismatched_members=mismatched, authenticated_members=known_as)
 
 
+_DUBIOUS = frozenset({Colour.RED, Colour.UNCLASSIFIED})
+
+
 def signs_against(seen: Seen, policies: Policies) -> frozenset[str]:
     """Return what has spoken against the caller as the member who is assigned now."""
     shown = {
@@ -121,7 +124,7 @@ def signs_against(seen: Seen, policies: Policies) -> frozenset[str]:
         "risky device": seen.risky_device,
         "red": seen.red,
         "failed feedback": seen.failed_feedback,
-        **{f"policy {name}": policies.colour(name) is Colour.UNCLASSIFIED for name in seen.history.policies},
+        **{f"policy {name}": policies.colour(name) in _DUBIOUS for name in seen.history.policies},
     }
     return frozenset(sign for sign, is_shown in shown.items() if is_shown)
 

@@ -193,6 +193,7 @@ def _weight(effect: Effect) -> tuple[int, int]:
 
 def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
     kinds = {**ours.withdrawn, **theirs.withdrawn}
+    asked = ours.open_question or theirs.open_question or ours.asked or theirs.asked
     return replace(
         ours,
         were_made=ours.were_made or theirs.were_made,
@@ -203,7 +204,8 @@ def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
         assign_wish=later(ours.assign_wish, theirs.assign_wish),
         check_wish=later(ours.check_wish, theirs.check_wish),
         withdrawn={kind: max(ours.withdrawn.get(kind, 0), theirs.withdrawn.get(kind, 0)) for kind in kinds},
-        asked=ours.open_question or theirs.open_question or ours.asked or theirs.asked,
+        asked=asked,
+        asked_signs=(ours if asked is ours.asked else theirs).asked_signs,
         unenroll_closed_by=ours.unenroll_closed_by or theirs.unenroll_closed_by,
         unenroll_closed_members=(ours if ours.unenroll_closed_by else theirs).unenroll_closed_members,
     )

@@ -278,11 +278,11 @@ class _Reader:
         return is_news
 
     def _is_asked(self, line: Entry) -> bool:
-        """Tell whether a rule asks a person, and did not already do so in the previous decision."""
+        """Tell whether a rule asks a person, and did not do so in the previous decision, or asks again for new signs."""
         if line.what != "decided" or line.asked == EffectKind.ASSIGN:
             return False
         before, self.asked = self.asked, line.rule if line.kind == "ask" else None
-        return self.asked is not None and self.asked != before
+        return self.asked is not None and (self.asked != before or bool(line.signs))
 
 
 def _state(line: Entry) -> EffectState | None:

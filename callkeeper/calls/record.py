@@ -417,6 +417,9 @@ class CallStatements(_Part, frozen=True):
     """Up to which number statements of a kind were taken back, by kind (``callkeeper.calls.notes.Withdrawn``)."""
     asked: Asked | None = None
     """What a rule asks a person. It stays after the call's end until somebody has handled it."""
+    asked_signs: tuple[str, ...] | None = None
+    """What has spoken against the caller by then (`signs_known`). What comes later opens a closed question again.
+    Releases up to 0.4.0 kept none."""
     unenroll_closed_by: str | None = None
     """Core username of the person who acknowledged that an enroll was taken back, or is another member's; None before."""
     unenroll_closed_members: tuple[str, ...] | None = None

@@ -36,13 +36,14 @@ class WriteDecision(msgspec.Struct, frozen=True):
 
     The verdict's fingerprint and ``facts`` (the signature of the facts; None for an assignment) are kept in the record,
     so that a repeated decision is written once. ``keeps_question``: the law holds what is decided, so it does not answer
-    the question that is open.
+    the question that is open. ``signs``: what speaks against the caller, in words.
     """
 
     verdict: Verdict | Assignment
     entry: Entry
     facts: str | None = None
     keeps_question: bool = False
+    signs: tuple[str, ...] = ()
 
 
 class Intend(msgspec.Struct, frozen=True):

@@ -203,7 +203,8 @@ class _Narrator:
             return f"decided: hold; {asked}{_paused(entry)}{self._after(entry)}"
         how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
         kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
-        return f"decided: {kind}{how}, by {named}: {entry.because}{self._after(entry)}"
+        again = f" Asked again, because of: {', '.join(entry.signs)}." if entry.signs else ""
+        return f"decided: {kind}{how}, by {named}: {entry.because}{again}{self._after(entry)}"
 
     def _new_meanings(self, entry: Entry, facts: Iterable[str]) -> Iterator[Meaning]:
         """Yield the meanings of the names in an entry; an article may have the name of the fact that it is about."""

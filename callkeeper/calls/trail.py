@@ -89,7 +89,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     status: str | None = None
     policies: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
-    """For a check: the facts that its answer showed by itself (``callkeeper.calls.fact_derivation.signs_of``)."""
+    """For a check: the facts that its answer showed by itself (``callkeeper.calls.fact_derivation.signs_of``). For a
+    decision: what speaks against the caller since a person closed the question, which is asked again for that."""
     n: int | None = None
     took_ms: int | None = None
     rule: str | None = None

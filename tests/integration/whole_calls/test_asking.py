@@ -8,11 +8,13 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_resolution import needs_of
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
+from callkeeper.calls.statuses import FRAUD
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import DEMO, Rig
 from tests.integration.whole_calls.test_pause import pause
@@ -72,6 +74,72 @@ async def test_rule_that_asks_again_asks_since_the_first_time(stage: Asgi, redis
     assert (await rig.whats(call)).count("decided ask") == decided + 1
     assert (await rig.record(call)).statements.asked == asked
     assert [entry["event"] for entry in rig.log.entries].count("person_asked") == 1
+
+
+async def test_closed_question_opens_again_with_another_sign(rig: Rig) -> None:
+    """Sue has seen the risky device. That it stays asks nobody, but nothing has told her that the voice is another one."""
+    call = await rig.begin_call(Happening(Kind.END, 600), run_s=20)
+    await rig.note(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now))
+    await rig.run(30)
+    assert call.manual_person_id == "p-1"
+    call.is_high_risk_device = True
+    await rig.run(70)
+    doubted = ["asked by rule 'verified, then doubted'"]
+    assert list((await rig.queries.attention()).values()) == doubted
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now))
+    await rig.run(130)
+    assert not await rig.queries.attention()
+    call.is_mismatch = True
+    await rig.run(70)
+    assert list((await rig.queries.attention()).values()) == doubted
+    asked = [one.line.signs for one in outcomes(await rig.trail(call)) if one.type == "asked"]
+    assert asked == [(), ("mismatch",)]
+    assert [entry["event"] for entry in rig.log.entries].count("person_asked") == 2
+
+
+async def test_question_is_about_a_sign_that_its_page_did_not_show(rig: Rig) -> None:
+    """Sue's page shows the risky device. Before she says that she has seen it, another voice is read."""
+    call = await rig.begin_call(Happening(Kind.END, 600), run_s=20)
+    await rig.note(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now))
+    await rig.run(30)
+    call.is_high_risk_device = True
+    await rig.run(70)
+    shown = needs_of(await rig.record(call))
+    call.is_mismatch = True
+    await rig.run(70)
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now, seen=shown))
+    await rig.run(20)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+    assert [one.type for one in outcomes(await rig.trail(call))].count("asked") == 1, "it was open all the time"
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [(Kind.POLICY, "Yellow Review"), (Kind.CASE, "NeedsReview"), (Kind.CASE_ELSEWHERE, FRAUD)],
+    ids=["policy", "open case", "fraud elsewhere"],
+)
+async def test_closed_question_opens_again_with_a_policy_or_a_case(rig: Rig, kind: Kind, named: str) -> None:
+    """Nobody enrolls the voice of a stolen SIM. Sue has seen that it is another one; then more speaks against the caller."""
+    call = await rig.begin_call(
+        Happening(Kind.MFA_VALIDATED, 10), Happening(Kind.MISMATCH, 15), Happening(Kind.END, 600), run_s=60
+    )
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now))
+    await rig.run(20)
+    assert not await rig.queries.attention()
+    rig.stage.happen(call, kind, named)
+    await rig.run(70)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but another voice'"]
+
+
+async def test_closed_question_opens_again_with_another_red_policy(rig: Rig) -> None:
+    """The one that was seen may come and go. One of another name is new."""
+    call = await rig.begin_call(Happening(Kind.RED, 5, "Red Fraud"), Happening(Kind.END, 600), run_s=20)
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now))
+    for policies, asked in (([], []), (["Red Fraud"], []), (["Red Device"], ["asked by rule 'a red policy'"])):
+        call.policies = call.provider.policies = policies
+        rig.stage.happen(call, Kind.VIEWED)
+        await rig.run(70)
+        assert list((await rig.queries.attention()).values()) == asked
 
 
 async def test_a_person_s_word_answers_what_a_rule_asks(stage: Asgi, redis: Redis) -> None:

@@ -97,6 +97,14 @@ def test_story_names_the_call_behind_a_fact_about_earlier_calls() -> None:
     ]
 
 
+def test_story_says_why_a_question_that_was_closed_is_asked_again() -> None:
+    """What came since stands behind the rule's sentence."""
+    entry = Entry(at=at(1), what="decided", kind="ask", rule="r", because="Look.", signs=("mismatch", "policy Red"))
+    assert texts(entry) == [
+        "decided: ask a person, nothing is sent, by rule 'r': Look. Asked again, because of: mismatch, policy Red."
+    ]
+
+
 def test_story_explains_a_fact_that_the_law_names() -> None:
     """A fact that forbids by itself has the article's sentence when it becomes true."""
     (line,) = told(Entry(at=at(1), what="facts", facts={"voice_of_another": True, "high_risk_device": True}))

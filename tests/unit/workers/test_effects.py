@@ -52,6 +52,27 @@ def test_question_ends_with_its_verdict() -> None:
     assert asked_after(hold, OPEN) == (None, [])
 
 
+@pytest.mark.parametrize(
+    ("known", "closed_by", "opens", "news"),
+    [
+        (("red",), "sue", True, ("mismatch",)),
+        (("mismatch", "red"), "sue", False, ()),
+        (("red",), None, True, ()),
+        (None, "sue", False, ()),
+    ],
+    ids=["new sign", "known", "still open", "asked by 0.4.0"],
+)
+def test_new_sign_opens_a_question_again(
+    known: tuple[str, ...] | None, closed_by: str | None, opens: bool, news: tuple[str, ...]
+) -> None:
+    """It is asked from then on, and told once more if it was closed. Of one that 0.4.0 asked the signs are only noted."""
+    held = HeldClaim(call(asked=replace(OPEN, closed_by=closed_by), asked_signs=known))
+    write_decision(as_claim(held), WriteDecision(ASKING, Entry(at=NOW, what="decided"), signs=("mismatch", "red")))
+    expected = replace(OPEN, asked_at=NOW) if opens else replace(OPEN, closed_by=closed_by)
+    assert (held.call.statements.asked, held.call.statements.asked_signs) == (expected, ("mismatch", "red"))
+    assert (held.entries[-1].signs, held.events) == (news, ["person_asked"] if news else [])
+
+
 def test_withdrawn_intention_keeps_what_was_sent() -> None:
     """How often, when, whether it may be repeated: else it might be sent once too often."""
     sent = Effect(attempts=2, unsent=1, unauthorized=1, sent_at=NOW, retry_at=NOW, last_word=4)
