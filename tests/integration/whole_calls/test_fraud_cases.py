@@ -1,11 +1,14 @@
 """Research cases: the service's record shows one, and another may take its place."""
 
 import pytest
+from redis.asyncio import Redis
 
 from callkeeper.calls.fact_derivation import research_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import EAGER, SHIPPED, Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.records import facts_of_record
+from tests.sandbox_fixtures import Asgi
 
 H = Happening
 HERE, FRAUD = None, "DeterminedFraud"
@@ -43,6 +46,24 @@ async def test_fraud_that_is_refuted_in_both_calls_counts_no_more(rig: Rig) -> N
     assert await show(rig, call, "other-3", "FalsePositive") == (None, FRAUD)
     assert await show(rig, call, "other-2", "FalsePositive") == (None, FRAUD)
     assert await show(rig, call, "other-1", "FalsePositive") == (None, "FalsePositive")
+
+
+@pytest.mark.parametrize("by", ["desk", "passcode"])
+async def test_fraud_elsewhere_asks_also_after_the_enroll(sandbox_asgi: Asgi, redis: Redis, by: str) -> None:
+    """The voice that was enrolled may be the fraudster's. It leaves the list if the case is refuted."""
+    rig = Rig(sandbox_asgi, redis, SHIPPED if by == "desk" else EAGER)
+    passcode = () if by == "desk" else (H(Kind.MFA_VALIDATED, 10),)
+    call = await rig.begin_call(*passcode, H(Kind.END, 900), run_s=20)
+    if by == "desk":
+        await rig.note(call, verified(rig))
+    await rig.run(400)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    await show(rig, call, "other-1", FRAUD)
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'enrolled, but fraud in another call'"]
+    await show(rig, call, "other-1", "FalsePositive")
+    await rig.run(60)
+    assert not await rig.queries.attention()
 
 
 async def test_number_that_only_details_show_is_known_from_an_earlier_call(rig: Rig) -> None:
