@@ -121,7 +121,8 @@ LAW: tuple[Article, ...] = (
     _article(
         "doubted_since_verified",
         {_ENROLL},
-        "something new was read against the caller after a person had verified them; if the word still holds, say it again",
+        "something new was read against the caller after a person had verified them, or after an enroll; if the word still "
+        "holds, say it again",
         doubted_since_verified=True,
     ),
     _article(

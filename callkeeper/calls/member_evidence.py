@@ -8,7 +8,7 @@ does what was red or had no colour. A mismatch counts again for the member it wa
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, PERHAPS_DONE
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Reading, Seen
@@ -178,6 +178,11 @@ def _enrolled_before(seen: Seen) -> str | None:
 def is_enrolled(call: Call) -> bool:
     """Tell whether an enroll of the call is known to be in force, by whomever."""
     return not call.seen.unenrolled and (call.ledger.enroll.state in DONE or call.seen.enrolled)
+
+
+def is_perhaps_enrolled(call: Call) -> bool:
+    """Tell whether an enroll of the call is in force, or ours was sent and may be."""
+    return is_enrolled(call) or call.ledger.enroll.state in IN_DOUBT
 
 
 def is_rejected(call: Call) -> bool:

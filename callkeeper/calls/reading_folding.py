@@ -13,6 +13,7 @@ from callkeeper.calls.member_evidence import (
     MISMATCH,
     in_doubt,
     is_assigned,
+    is_perhaps_enrolled,
     named_by_desk,
     of_member,
     shown_of_voice,
@@ -289,6 +290,7 @@ def _identity(call: Call, known: Identity | None, reading: Reading, now: datetim
         validation_type=validation_type,
         by_desk=False,
         established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,
+        is_doubted=known is not None and known.is_doubted,
     )
 
 
@@ -326,15 +328,16 @@ def _distrusted_as_whom(call: Call) -> Call:
 
 
 def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
-    """Return a call whose verification by the desk is in doubt if something new speaks against the caller.
+    """Return a call whose verification is in doubt if something new speaks against the caller.
 
-    The person may have seen what the first read after their word shows, if it came at once: that is not new.
+    The person may have seen what the first read after their word shows, if it came at once: that is not new. Without a
+    person's word it counts after an enroll only: before, the rules see for themselves what speaks against the caller.
     """
     identity, last, shown = call.statements.identity, before.seen.reading, call.seen.reading
-    if identity is None or not identity.by_desk or shown is None:
+    if identity is None or shown is None or not (identity.by_desk or is_perhaps_enrolled(before)):
         return call
     is_first = last is None or last.read_at <= identity.established_at
-    if is_first and shown.read_at <= identity.established_at + SEEN_WITH_WORD:
+    if identity.by_desk and is_first and shown.read_at <= identity.established_at + SEEN_WITH_WORD:
         return call
     known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
     known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})

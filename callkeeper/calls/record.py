@@ -163,7 +163,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     in_shadow: bool = False
     """See ``Word``."""
     is_doubted: bool = False
-    """Something new was read against the caller after this word and the first read that followed it."""
+    """Something new was read against the caller: after this word and the first read that followed it, or after an enroll."""
 
 
 ASKED = "asked by rule"

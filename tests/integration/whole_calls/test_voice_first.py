@@ -10,6 +10,7 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.rules import load_rules
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import EAGER, Rig
 from tests.sandbox_fixtures import Asgi
@@ -239,3 +240,61 @@ async def test_assign_is_not_made_after_the_end(rig: Rig) -> None:
     call = await rig.begin_call(Happening(Kind.END, 20), persons=[], run_s=21, is_pushed=False)
     await say(rig, call)
     assert not {"assign", "enroll"} & set(rig.ledger(call))
+
+
+SIGNS = {
+    "another voice": Happening(Kind.MISMATCH, 299.5),
+    "a risky device": Happening(Kind.HIGH_RISK, 299.5),
+    "a policy without a colour": Happening(Kind.POLICY, 299.5),
+    "a red policy": Happening(Kind.RED, 299.5),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS.values(), ids=SIGNS)
+async def test_sign_after_an_enroll_on_a_passcode_asks(sandbox_asgi: Asgi, redis: Redis, sign: Happening) -> None:
+    """Rules that do not wait for the final analysis have enrolled an impostor. A person is asked, as after a word."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 30), sign, Happening(Kind.END, 300), run_s=280)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    await rig.run(120)
+    assert (await rig.record(call)).is_settled
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+
+
+async def test_sign_that_comes_with_the_proof_of_an_enroll_asks(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """The answer to the enroll was lost. The read that shows the enroll shows another voice, too."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    sandbox_asgi.sandbox.faults.add(Fault(target="enroll", action=Action.EMPTY))
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 600), run_s=20)
+    for _ in range(1000):
+        if call.manual_person_id is None:
+            await rig.run(0.25)
+    assert (call.manual_person_id, (await rig.record(call)).ledger.enroll.state) == ("p-1", EffectState.UNKNOWN)
+    call.is_mismatch = True
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+
+
+async def test_answered_questions_do_not_take_a_doubt_away(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Whoever has the stolen SIM may know the answers, too."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 900), run_s=280)
+    call.is_mismatch = True
+    await rig.run(70)
+    rig.stage.happen(call, Kind.ANSWERED_QUESTIONS)
+    await rig.run(70)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+
+
+async def test_sign_that_was_known_before_an_enroll_in_another_tool_asks_nobody(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """Somebody looked at the caller there, and enrolled the voice all the same."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    script = (Happening(Kind.MFA_VALIDATED, 10), Happening(Kind.MISMATCH, 15), Happening(Kind.END, 300))
+    call = await rig.begin_call(*script, run_s=60)
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but another voice'"]
+    rig.stage.happen(call, Kind.ENROLLED, "zed")
+    await rig.run(400)
+    assert (await rig.record(call)).is_settled
+    assert not await rig.queries.attention()
