@@ -368,9 +368,9 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     doubts = unresolved(call)
     if doubts and line.asked is None:
         return PENDING if len(doubts) == 1 else _held("effect_not_named")
-    closed_by = call.statements.unenroll_closed_by or (
-        call.statements.asked.closed_by if call.statements.asked is not None else None
-    )
+    said = call.statements
+    asked_closed_by = said.asked.closed_by if said.asked is not None else None
+    closed_by = said.unenroll_closed_by or said.opt_out_closed_by or asked_closed_by
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
     is_open = line.asked in doubts if line.asked else attention_reasons(call)

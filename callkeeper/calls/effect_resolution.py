@@ -362,6 +362,15 @@ ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
 another member: the enrolled voice may be a stranger's."""
 
 
+OPTED_OUT = "caller opted out, voice still enrolled"
+"""The attention reason of a call whose caller opted out, and whose enroll is in force: nothing takes that back by itself."""
+
+
+def is_enrolled_despite_opt_out(call: Call) -> bool:
+    """Tell whether the caller opted out, the voice stays enrolled, and nobody has seen that."""
+    return call.seen.opted_out and is_enrolled(call) and call.statements.opt_out_closed_by is None
+
+
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
     others, rejected, said = other_callers(call), rejected_member(call), call.statements
@@ -401,6 +410,7 @@ def attention_reasons(call: Call) -> list[str]:
     return [
         *(f"{kind} unresolved" for kind in unresolved(call)),
         *([trouble] if (trouble := enroll_trouble(call)) else []),
+        *([OPTED_OUT] if is_enrolled_despite_opt_out(call) else []),
         *(failure(kind, call) for kind in failures(call)),
         *([f"{ASKED} {question.rule!r}"] if question is not None else []),
     ]

@@ -424,6 +424,8 @@ class CallStatements(_Part, frozen=True):
     """Core username of the person who acknowledged that an enroll was taken back, or is another member's; None before."""
     unenroll_closed_members: tuple[str, ...] | None = None
     """Who the caller might be then (`other_callers`): somebody else is a new question. Releases up to 0.4.0 kept none."""
+    opt_out_closed_by: str | None = None
+    """Core username of the person who acknowledged that the caller opted out and the voice is enrolled; None before."""
 
     @property
     def open_question(self) -> Asked | None:

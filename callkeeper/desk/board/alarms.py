@@ -14,6 +14,7 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     GIVEN_UP,
     NOT_CARRIED_OUT,
+    OPTED_OUT,
     RECORD_LOST,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
@@ -262,6 +263,9 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
             "called, have the voiceprint removed if it is not the member's, then confirm it on the call's page."
         )
         return Words("Enrolled as another member", advice)
+    if why == OPTED_OUT:
+        advice = "The enroll stays in force all the same. Ask the service's operator to remove the voiceprint, then say"
+        return Words(title, f"{advice} {there} that you have seen it.")
     if why == UNREAD:
         advice = (
             "Nothing is checked, enrolled or rejected for the call: look at it at the service, reject the voice there if "

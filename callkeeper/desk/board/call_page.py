@@ -9,10 +9,12 @@ from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
+    OPTED_OUT,
     TAKEN_BACK,
     enroll_trouble,
     failure,
     failures,
+    is_enrolled_despite_opt_out,
     may_assign,
     may_begin,
     needs_of,
@@ -143,6 +145,8 @@ def _to_see(call: Call) -> Iterator[Words]:
     """Yield what of a call a person has to see, the most important first."""
     if trouble := enroll_trouble(call):
         yield Words(trouble.capitalize(), _ENROLL_HINTS[trouble])
+    if is_enrolled_despite_opt_out(call):
+        yield words_of(OPTED_OUT, there="below")
     for kind in failures(call):
         yield words_of(failure(kind, call), there="below")
     if (question := call.statements.open_question) is not None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_resolution import OPTED_OUT
 from callkeeper.calls.member_evidence import enrolled_member
-from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.notes import Distrusted, OptedOut, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason
 from callkeeper.desk.board.states import StateName, state_of
@@ -230,3 +231,46 @@ async def test_reject_elsewhere_before_the_enroll_was_ever_shown_takes_it_back(r
     await rig.run(30)
     assert (await rig.record(call)).ledger.enroll.state is EffectState.TAKEN_BACK
     assert "reject_voice" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("is_own_rules", [False, True], ids=["shipped", "own"])
+@pytest.mark.parametrize("by", ["desk", "status", "desk, settled"])
+async def test_opt_out_after_an_enroll_needs_a_person(rig: Rig, by: str, is_own_rules: bool) -> None:
+    """Nothing takes the enroll back by itself. It is shown whatever the rules, until somebody has seen to it."""
+    if is_own_rules:
+        rig = Rig(rig.stage, rig.redis, but(rig.book, rules=tuple(r for r in rig.book.rules if r.outcome != "ask")))
+    call = await enrolled(rig, Happening(Kind.END, 60))
+    assert not await rig.queries.attention()
+    if by == "status":
+        rig.stage.happen(call, Kind.OPT_OUT)
+    elif by == "desk":
+        await rig.note(call, OptedOut(operator="ann", said_at=rig.clock.now))
+    await rig.run(120)
+    assert (await rig.record(call)).is_settled
+    if by == "desk, settled":
+        await rig.note(call, OptedOut(operator="ann", said_at=rig.clock.now), even_settled=True)
+        await rig.run(5)
+    assert list((await rig.queries.attention()).values()) == [OPTED_OUT]
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now), even_settled=True)
+    await rig.run(5)
+    assert not await rig.queries.attention()
+
+
+async def test_opt_out_needs_nobody_once_the_enroll_is_taken_back(rig: Rig) -> None:
+    """A reject in another call has done it, as the service's operator would."""
+    call = await enrolled(rig)
+    rig.stage.happen(call, Kind.OPT_OUT)
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == [OPTED_OUT]
+    await reject(rig)
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == [TAKEN_BACK]
+
+
+async def test_opt_out_of_a_caller_who_is_not_enrolled_needs_nobody(rig: Rig) -> None:
+    """Nor is anybody enrolled after it."""
+    call = await rig.begin_call(Happening(Kind.OPT_OUT, 5), Happening(Kind.END, 60), run_s=20)
+    await rig.note(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now))
+    await rig.run(100)
+    assert ((await rig.record(call)).is_settled, call.manual_person_id) == (True, None)
+    assert not await rig.queries.attention()

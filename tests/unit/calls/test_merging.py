@@ -82,6 +82,7 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "statements.shown_identity": (verified(), verified(person_id="p-2"), verified()),
     "statements.withdrawn": ({"check": 1}, {"check": 2, "assign": 1}, {"check": 2, "assign": 1}),
     "statements.unenroll_closed_by": ("ann", "bob", "ann"),
+    "statements.opt_out_closed_by": ("ann", "bob", "ann"),
 }
 """What our record knows, what the other one does, and what the merged one must know then."""
 

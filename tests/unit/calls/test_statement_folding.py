@@ -244,6 +244,7 @@ def test_call_that_was_lost_is_read_again_for_a_word(changes: dict[str, Any], re
 NEEDY: dict[str, dict[str, Any]] = {
     "a refusal": {"reject": Effect(state=EffectState.REFUSED, refusal="no", attempts=1, sent_at=NOW)},
     "an enroll that was taken back": {"unenrolled_seen": True},
+    "an opt-out after an enroll": {"opted_out_seen": True, "enrolled_seen": True},
     "a question": {"asked": Asked(rule="new device", because="Is it the member's?", asked_at=NOW)},
 }
 

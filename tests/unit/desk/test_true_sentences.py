@@ -111,6 +111,15 @@ def test_effect_that_was_given_up_was_not_refused_by_the_service() -> None:
     assert "Do it at the service" not in forms
 
 
+def test_call_page_says_that_an_opt_out_took_no_enroll_back() -> None:
+    """Only the service's operator can. Whoever has seen to that says so below."""
+    enrolled = Effect(state=EffectState.APPLIED, person_id="p-1")
+    forms = forms_of(call(enroll=enrolled, opted_out_seen=True))
+    assert "Caller opted out, voice still enrolled" in forms
+    assert "then say below that you have seen it" in forms
+    assert "Caller opted out" not in forms_of(call(enroll=enrolled, opted_out_seen=True, opt_out_closed_by="ann"))
+
+
 @pytest.mark.parametrize(
     "effect",
     [
