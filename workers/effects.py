@@ -142,14 +142,6 @@ async def intend(claim: Claim, step: Intend) -> None:
         await claim.keep()
 
 
-def _give_up(claim: Claim, kind: EffectKind, because: str) -> None:
-    """Refuse an effect that must not be sent without a person. Only a later word asks for it once more."""
-    effect, word = claim.call.effect(kind), word_for(kind, claim.call)
-    last_word = word.number if word is not None else effect.last_word
-    claim.set_effect(kind, replace(effect, refusal=because, last_word=last_word))
-    establish(claim, Establish(kind, EffectState.REFUSED))
-
-
 async def _why_given_up(claim: Claim, kind: EffectKind) -> str | None:
     """Return why an effect is given up: what was done to the call or its member before, or since; None if it is not."""
     match kind:
@@ -269,8 +261,12 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | 
 
 
 def establish(claim: Claim, step: Establish) -> None:
-    """Record what became of an effect in doubt, if that was shown, or that the service ignored an assign."""
+    """Record what became of an effect in doubt, if that was shown, that the service ignored an assign, or a giving up."""
     kind, state, effect = step.kind, step.state, claim.call.effect(step.kind)
+    if step.given_up is not None:
+        word = word_for(kind, claim.call)
+        last_word = word.number if word is not None else effect.last_word
+        effect = replace(effect, refusal=step.given_up, last_word=last_word)
     if effect.state is EffectState.APPLIED:  # it was not in doubt, so it is an assign that was ignored
         effect = replace(effect, refusal=NOT_SHOWN if state is EffectState.REFUSED else None)
         claim.call = unassigned(claim.call)
@@ -320,7 +316,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         WriteRefused: Another worker holds the call now; nothing was sent.
     """
     if (because := await _why_given_up(claim, kind)) is not None:
-        _give_up(claim, kind, because)
+        establish(claim, Establish(kind, EffectState.REFUSED, because))
         return
     intended = claim.call
     effect = _booked(claim, kind)

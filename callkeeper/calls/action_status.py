@@ -14,6 +14,7 @@ from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectK
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     GIVEN_UP_BECAUSE,
+    HELD_BACK,
     MAX_ASSIGNS,
     attention_reasons,
     may_assign,
@@ -292,6 +293,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
     may_follow = may_begin(kind, effect, call) and (was_asked_since or effect.state not in DONE)
     is_unsent = was_asked_since and effect.state in _UNSENT and _withdrawal_of(line, trail) is not None
     if effect.state in _STATES and not (is_undone or may_follow or is_unsent):
+        if effect.refusal == HELD_BACK:
+            return _prevented(kind, trail, line)
         if effect.refusal in GIVEN_UP_BECAUSE:
             return _held(GIVEN_UP_BECAUSE[effect.refusal])
         return ActionStatus(_STATES[effect.state], operator=effect.operator)

@@ -74,12 +74,12 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
         return confirm(call, context, now, is_lost=lost)
     facts = facts_of(call, context.obstacles, book.policies, now, lists=book.lists)
     if context.obstacles.standing == FOREIGN:
-        return _give_up_doubt(call, now) or (age_out(call, facts) if lost else Wait(now + FOREIGN_WAIT))
+        return _give_up_doubt(call, now) or (age_out(call, book, facts) if lost else Wait(now + FOREIGN_WAIT))
     if call.plan.needs_verifying and not lost:
         return read_or_wait(call, "verify", now)
     acted = (
         _clear_doubt(call, now)
-        or (age_out(call, facts) if lost else None)
+        or (age_out(call, book, facts) if lost else None)
         or _assign(call, book, facts, now)
         or _apply_rules(call, book, facts, now)
     )

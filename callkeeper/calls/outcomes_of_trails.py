@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final, Literal
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import GIVEN_UP_BECAUSE
+from callkeeper.calls.effect_resolution import GIVEN_UP_BECAUSE, HELD_BACK
 from callkeeper.calls.law import BRIEF
 from callkeeper.calls.record import Reason
 from callkeeper.calls.trail import Entry
@@ -143,7 +143,8 @@ class _Causes:
             case "unresolved":
                 return self._of_effect(line.kind)
             case "refused" | "not_carried_out":
-                return self._of_effect(line.kind, reason=line.because)
+                cause, stated = self._of_effect(line.kind, reason=line.because), self.stated.get("distrusted")
+                return replace(cause, operator=stated.operator) if line.because == HELD_BACK and stated else cause
             case "enrolled" | "rejected":
                 ours = EffectKind.ENROLL if kind == "enrolled" else EffectKind.REJECT
                 return self._of_effect(ours if self.states.get(ours) in DONE else None)

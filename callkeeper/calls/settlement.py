@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import may_begin, unresolved
+from callkeeper.calls.effect_resolution import HELD_BACK, may_begin, unresolved
 from callkeeper.calls.fact_derivation import begun_at, facts_of, has_real_voice_id
 from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts
 from callkeeper.calls.institutions import FOREIGN, NOT_ACTIVE, UNKNOWN
@@ -28,7 +28,7 @@ from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
 from callkeeper.calls.schedule.reads import read_or_wait
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
-from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
+from callkeeper.calls.steps import Deed, Drop, Establish, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from callkeeper.service.enumerations import CallStatus
 
 MAY_HAVE_ENDED = timedelta(seconds=30)
@@ -137,9 +137,24 @@ def is_not_found(call: Call, now: datetime) -> bool:
     return call.life.not_found_since is not None and now - call.life.not_found_since > NOT_FOUND_FOR
 
 
-def age_out(call: Call, facts: Facts) -> Deed:
+def age_out(call: Call, book: RuleBook, facts: Facts) -> Deed:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
-    return _withdraw_all(call, "call lost") or Settle(_reason(call, facts))
+    withdrawn = _withdraw_all(call, "call lost")
+    return withdrawn or _give_up_distrust(call, book, facts) or Settle(_reason(call, facts))
+
+
+def _give_up_distrust(call: Call, book: RuleBook, facts: Facts) -> Deed | None:
+    """Give up the reject of an ended call that a person's distrust asks for and the law still forbids: somebody is told.
+
+    One of a call that was lost may be carried out when the call returns; one under an alternate id, under the other one.
+    """
+    said, verdict = call.statements.distrusted, judge(facts, book, call.institution_key)
+    is_held = verdict.asked is Outcome.REJECT and bool(verdict.forbidden)
+    if said is None or said.in_shadow or not is_held or call.life.ended_at is None or not facts.real_voice_id:
+        return None
+    if is_rejection_standing(call) or not may_begin(EffectKind.REJECT, call.ledger.reject, call):
+        return None
+    return Establish(EffectKind.REJECT, EffectState.REFUSED, HELD_BACK)
 
 
 def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
@@ -207,7 +222,7 @@ def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datet
     turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
     if turn_at is not None and turn_at <= call.life.ended_at + LAST_TURN:
         return Wait(turn_at)
-    return Settle(_reason(call, facts))
+    return _give_up_distrust(call, book, facts) or Settle(_reason(call, facts))
 
 
 def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:

@@ -80,10 +80,14 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Establish(msgspec.Struct, frozen=True):
-    """Record in the ledger what became of an effect in doubt, or that the service ignored an assign."""
+    """Record in the ledger what became of an effect in doubt, or that the service ignored an assign.
+
+    ``given_up``: why it was not sent and must not be without a person (`GIVEN_UP_BECAUSE`); only a later word asks for it.
+    """
 
     kind: EffectKind
     state: EffectState
+    given_up: str | None = None
 
 
 class WriteFacts(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     GIVEN_UP,
+    HELD_BACK,
     NOT_CARRIED_OUT,
     OPTED_OUT,
     RECORD_LOST,
@@ -252,6 +253,9 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
     if rest == f"not carried out: {RECORD_LOST}":
         advice = f"Somebody may have rejected the voice. Look at the service; if nobody has, say it again {there}."
         return Words(title, advice)
+    if rest == f"not carried out: {HELD_BACK}":
+        advice = "A person distrusted the caller. The call's story says why nothing was sent. If it still holds, say so"
+        return Words(title, f"{advice} once more {there}, else that you have seen it.")
     if why == TAKEN_BACK:
         advice = (
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."

@@ -1,14 +1,20 @@
 """A distrust is of the caller as one member. If another member stands on the call by then, that one loses nothing."""
 
+from dataclasses import replace as with_rules
+
 import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.action_status import statuses_of
-from callkeeper.calls.notes import AssignWish, Distrusted, Withdrawn
+from callkeeper.calls.effect_resolution import HELD_BACK
+from callkeeper.calls.notes import AssignWish, Distrusted, Resolved, Withdrawn
+from callkeeper.calls.record import Reason
+from callkeeper.calls.rules import Outcome, Rule, load_rules
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import DEMO, KEY, Rig
+from tests.harness.courier import Courier
+from tests.harness.virtual_time import DEMO, KEY, SHIPPED, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.integration.whole_calls.test_pause import pause, resume
 from tests.sandbox_fixtures import Asgi
@@ -85,6 +91,73 @@ async def test_member_whom_the_queue_names_after_the_word_keeps_what_they_have(r
     assert (call.person_id, call.rejected, enrolled.manual_person_id) == ("p-2", False, "p-2")
     told = statuses_of(await rig.record(call), await rig.trail(call))["r1"]
     assert (told.state, told.reasons) == ("held", ("distrusted_as_another",))
+
+
+async def test_distrust_that_was_never_carried_out_needs_a_person(courier: Courier) -> None:
+    """Bob's reject was held until the call's end. Somebody else learns of it, too; whoever says it again is obeyed."""
+    courier.stage.world.add_member(KEY, "p-2", [NUMBER])
+    call = await courier.begin_call(H(Kind.END, 120), run_s=20)
+    courier.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await courier.note(call, distrust(courier, "r1"))
+    await courier.run(60)
+    assert not await courier.queries.attention()
+    await courier.run(100)
+    record = await courier.record(call)
+    assert (record.is_settled, record.life.reason, call.rejected) == (True, Reason.UNDECIDED, False)
+    assert list((await courier.queries.attention()).values()) == [f"reject not carried out: {HELD_BACK}"]
+    told = statuses_of(record, await courier.trail(call))["r1"]
+    assert (told.state, told.reasons) == ("held", ("distrusted_as_another",))
+    [data] = [one["data"] for one in courier.receiver.taken if one["type"] == "call.not_carried_out"]
+    assert (data["effect"], data["operator"], data["reason"]) == ("reject", "bob", HELD_BACK)
+    await courier.note(call, distrust(courier, "r2"), even_settled=True)
+    await courier.run(60)
+    assert (call.rejected, await courier.queries.attention()) == (True, {})
+
+
+async def test_distrust_that_was_never_carried_out_is_seen(rig: Rig) -> None:
+    """Sue finds out that it was a mistake. It is not listed again."""
+    rig.stage.world.add_member(KEY, "p-2", [NUMBER])
+    call = await rig.begin_call(H(Kind.END, 60), run_s=20)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(100)
+    assert await rig.queries.attention()
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now), even_settled=True)
+    await rig.run(30)
+    assert not await rig.queries.attention()
+
+
+async def test_distrust_that_a_pause_held_for_more_than_a_day_needs_a_person(rig: Rig) -> None:
+    """It counts for a day after the end. Nobody would look at the call any more."""
+    await pause(rig)
+    call = await rig.begin_call(H(Kind.END, 60), run_s=20)
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(100)
+    assert not await rig.queries.attention()
+    rig.stage.advance(25 * 3600)
+    await rig.run(10)
+    assert (await rig.record(call)).is_settled
+    assert list((await rig.queries.attention()).values()) == [f"reject not carried out: {HELD_BACK}"]
+    assert statuses_of(await rig.record(call), await rig.trail(call))["r1"].reasons == ("held_too_long",)
+
+
+@pytest.mark.parametrize("rules", ["watch-only", "asks"])
+async def test_distrust_that_the_rules_do_not_carry_out_needs_nobody_by_itself(
+    sandbox_asgi: Asgi, redis: Redis, rules: str
+) -> None:
+    """Whoever installed the rules knows that they only watch; and a question about the caller is listed anyway."""
+    asking = Rule("distrusted", (("distrusted", True),), Outcome.ASK, "Look.")
+    other = Rule("known", (("fraud", True), ("voice_mismatch", True)), Outcome.REJECT, "A known fraudster.")
+    book = load_rules(rules) if rules == "watch-only" else with_rules(SHIPPED, rules=(asking, other, SHIPPED.rules[-1]))
+    rig = Rig(sandbox_asgi, redis, book)
+    rig.stage.world.add_member(KEY, "p-2", [NUMBER])
+    call = await rig.begin_call(H(Kind.CLAIMED, 5, "zed", "p-1"), H(Kind.END, 90), run_s=20)
+    await rig.note(call, distrust(rig, "r1"))
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(200)
+    assert (await rig.record(call)).is_settled
+    asked = ["asked by rule 'distrusted'"] if rules == "asks" else []
+    assert list((await rig.queries.attention()).values()) == asked
 
 
 async def test_member_who_comes_back_is_the_one_who_was_distrusted(rig: Rig, enrolled: Call) -> None:

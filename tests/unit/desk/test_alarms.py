@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from callkeeper.calls.effect_resolution import GIVEN_UP, OPTED_OUT, RECORD_LOST, REFUSED_BY_SERVICE
+from callkeeper.calls.effect_resolution import GIVEN_UP, HELD_BACK, OPTED_OUT, RECORD_LOST, REFUSED_BY_SERVICE
 from callkeeper.calls.record import ASKED
 from callkeeper.desk.board.alarms import Alarm, merged, words_of
 from callkeeper.desk.board.states import StateTone
@@ -55,6 +55,11 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
         (f"enroll {GIVEN_UP}", "Enroll not carried out", "one of the two callers is somebody else"),
         (f"enroll not carried out: {RECORD_LOST}", "Enroll not carried out", "Somebody may have rejected the voice"),
         (OPTED_OUT, "Caller opted out, voice still enrolled", "Ask the service's operator to remove the voiceprint"),
+        (
+            f"reject not carried out: {HELD_BACK}",
+            "Reject not carried out",
+            "The call's story says why nothing was sent",
+        ),
         (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
         (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
         (f"enroll {REFUSED_BY_SERVICE}: Try later.", "Enroll refused by the service", "not applied: Try later. Do it"),
@@ -68,6 +73,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
         "enroll-given-up",
         "record-lost",
         "opted-out",
+        "held-back",
         "reject-given-up",
         "service-says-unresolved",
         "a-sentence",
