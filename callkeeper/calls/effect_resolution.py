@@ -158,7 +158,7 @@ RECORD_LOST = "Redis has lost the call's record"
 """The ``refusal`` of an enroll that is given up because the call had ended and its lost record may have had a reject."""
 
 HELD_BACK = "the law held it back until the call was settled"
-"""The ``refusal`` of a reject that a person's distrust asked for. The decisions in the trail say by which of its articles."""
+"""The ``refusal`` of a reject that a person's distrust asked for. The trail's decisions say by which of its articles."""
 
 GIVEN_UP_BECAUSE = {ENROLLED_SINCE: "enrolled_since", RECORD_LOST: "record_lost", HELD_BACK: "call_settled"}
 """Each ``refusal`` of an effect that is given up, and its name in `callkeeper.calls.action_status.MEANINGS`."""
