@@ -131,6 +131,7 @@ class Institutions:
     _paused_until_s: float = -math.inf
     """The service asked for no more requests about institutions before this time (`Retry-After`). Calls go on."""
     _missing: dict[str, datetime] = field(default_factory=dict)
+    _spelled_otherwise: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.counting.ours = self.keys
@@ -279,7 +280,7 @@ class Institutions:
             owned = await self._owned(listed, stored)
             missing -= asked.keys()
         self._is_silent = any(_is_silence(self._unreadable.get(key)) for key in missing)
-        self._act_for(self._acted_for(owned))
+        self._act_for(self._in_one_spelling(self._acted_for(owned)))
         self._standings = handled_in_test(stored, self.in_test)
         self.are_known = True
         self._warn_of_unknown(owned)
@@ -325,6 +326,17 @@ class Institutions:
 
     def _acted_for(self, keys: Iterable[str]) -> frozenset[str]:
         return frozenset(keys) if self.only is None else self.only.intersection(keys)
+
+    def _in_one_spelling(self, keys: frozenset[str]) -> frozenset[str]:
+        """Leave out a key that is another one in other capitals: each call would have two records, and two enrolls.
+
+        All workers keep the same one.
+        """
+        kept = {key.casefold(): key for key in sorted(keys)}
+        for key in sorted(keys.difference(kept.values(), self._spelled_otherwise)):
+            self.log.error("institution_spelled_twice", institution=kept[key.casefold()], left_out=key)
+            self._spelled_otherwise.add(key)
+        return frozenset(kept.values())
 
     async def _owned(self, listed: Iterable[str], others: Iterable[str]) -> frozenset[str]:
         """Return the keys of this login, of the service's list, and of earlier logins."""

@@ -192,6 +192,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "pause_seen": _event("this worker obeys a new pause", "institution", "scope", "operator"),
     "pause_over": _event("a pause has ended for this worker", "institution", "scope"),
+    "institution_spelled_twice": _event(
+        "the service names an institution with two keys that differ in capitals only: calls under one are left out",
+        "institution",
+        "left_out",
+    ),
     "institution_missing": _event(
         "a login did not list an institution that was listed before: it is kept until the service confirms it",
         "institution",

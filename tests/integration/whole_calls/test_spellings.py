@@ -3,7 +3,9 @@
 from dataclasses import replace as changed
 from typing import Literal
 
+import httpx
 import pytest
+from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
@@ -13,6 +15,7 @@ from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
+from tests.sandbox_fixtures import Asgi
 
 Place = Literal["push", "queue", "details", "assign"]
 PLACES: tuple[Place, ...] = ("push", "queue", "details", "assign")
@@ -101,3 +104,33 @@ async def test_requests_use_the_services_last_spelling(rig: Rig) -> None:
         Reason.AUTHENTICATED,
     )
     assert rig.ledger(call)["check"] == record.plan.checks_used
+
+
+class AnyCase(httpx.AsyncBaseTransport):
+    """A service to which institution keys in other capitals are the same."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Spell a key as the service does."""
+        if "institutionkey" in request.headers:
+            request.headers["institutionkey"] = request.headers["institutionkey"].lower()
+        if "/external/institutions/" in request.url.path:
+            request.url = request.url.copy_with(path=request.url.path.lower())
+        return await self._inner.handle_async_request(request)
+
+
+async def test_institution_that_the_login_spells_otherwise_is_one(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Its list says cu-1, and the login CU-1. Two records of a call would get 20 checks each, and two enrolls."""
+    rig = Rig(sandbox_asgi, redis, transport=AnyCase(sandbox_asgi.transport))
+    upper = changed(sandbox_asgi.world.options, token_keys=lambda keys: [key.upper() for key in keys])
+    sandbox_asgi.world.options = upper
+    call = sandbox_asgi.call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 300))
+    await rig.run(20)
+    assert rig.institutions.keys == {KEY}
+    await rig.run(400)
+    assert rig.ledger(call)["check"] <= 20
+    assert rig.ledger(call)["enroll"] == 1
+    told = [line for line in rig.log.entries if line["event"] == "institution_spelled_twice"]
+    assert [(line["institution"], line["left_out"]) for line in told] == [(KEY, KEY.upper())]
