@@ -175,21 +175,35 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
     """Tell whether the member was enrolled in another call at the same time: one of the two callers is not the member.
 
     False if a person has verified this caller, which decides who the member is. This call's enroll is announced before the
-    others are looked up, so that of two that are sent at the same moment one finds the other.
+    others are looked up, so that of two that are sent at the same moment one finds the other. The other one may have been
+    enrolled long before this one began, but no call goes on for longer than the maximum age.
     """
-    life, person_id = claim.call.life, claim.call.seen.person_id
-    if person_id is not None:
+    if (person_id := claim.call.seen.person_id) is not None:
         await claim.tools.store.members.announce(claim.call_id, person_id, claim.now)
-    began_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
-    if claim.call.ledger.enroll.operator is not None or began_at is None:
+    if claim.call.ledger.enroll.operator is not None or (began_at := _began_at(claim)) is None:
         return False
-    jumps = claim.tools.store.jumps
-    for call_id in await _others_enrolled_since(claim, before_jumps(began_at, jumps)):
+    jumps, oldest = claim.tools.store.jumps, timedelta(seconds=claim.tools.book.maximum_age_s)
+    for call_id in await _others_enrolled_since(claim, before_jumps(began_at, jumps) - oldest):
         other = await claim.tools.store.record(call_id)
-        ended_at = catch_up(other, jumps).life.ended_at if other is not None else began_at
-        if ended_at is None or ended_at > began_at:
+        if other is None:
+            continue
+        life = catch_up(other, jumps).life
+        over_at = life.ended_at or life.settled_at  # one that was lost or given up has no end
+        if over_at is None or over_at > began_at:
             return True
     return False
+
+
+def _began_at(claim: Claim) -> datetime | None:
+    """Return when the call began, by Redis's clock; None if that is not known.
+
+    The service says how old it is, as far as its clock is known. We may have heard of it late.
+    """
+    life, reading, now = claim.call.life, claim.call.seen.reading, claim.now
+    heard_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
+    started_at = life.started_at or (reading.created_at if reading is not None else None)
+    age = claim.tools.clock.age(started_at, now, claim.item.epoch, may_be_old=False)
+    return heard_at if heard_at is None or age is None else min(heard_at, now - age)
 
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:

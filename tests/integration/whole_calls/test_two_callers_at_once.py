@@ -68,6 +68,43 @@ async def test_two_callers_at_once_count_as_such_also_if_no_worker_saw_the_secon
     assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
 
 
+@pytest.mark.parametrize("begins_s", [10.0, pytest.param(60.0, marks=pytest.mark.night), 200.0])
+async def test_caller_who_begins_after_the_first_was_enrolled_and_while_that_call_goes_on_is_not_enrolled(
+    rig: Rig, begins_s: float
+) -> None:
+    """A person has verified the first one, who is still on the line: the second one, too, proves a passcode as p-1."""
+    first = await rig.begin_call(H(Kind.END, 600), run_s=20)
+    await rig.note(first, verified(rig))
+    await rig.run(begins_s)
+    assert rig.ledger(first)["enroll"] == 1
+    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 120))
+    second = await rig.begin_call(*script, run_s=5, phone_number="5559999999", persons=[])
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(200)
+    assert (first.ended_at, rig.ledger(second).get("enroll")) == (None, None)
+    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
+
+
+async def test_two_callers_at_once_count_as_such_also_if_the_second_call_is_found_late(rig: Rig) -> None:
+    """The queue cannot be listed for 200 s, and the second call's push is lost. The service says when it began."""
+    first = await rig.begin_call(H(Kind.END, 120), run_s=20)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.DROP))
+    script = (H(Kind.MFA_VALIDATED, 260), H(Kind.END, 330))
+    second = rig.stage.call(*script, phone_number="5559999999", persons=[])
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(40)
+    await rig.note(first, verified(rig))
+    await rig.run(140)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(250)
+    heard_at = (await rig.record(second)).life.first_seen_at
+    assert first.ended_at is not None
+    assert heard_at is not None
+    assert heard_at > first.ended_at
+    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]
+    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
+
+
 async def test_caller_who_rings_again_at_once_is_enrolled_as_before(rig: Rig) -> None:
     """The line dropped. The first call's enroll comes ten seconds after its end, when the second one has begun."""
     second = await second_call(rig, after_s=103.0)

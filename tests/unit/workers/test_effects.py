@@ -162,6 +162,8 @@ BESIDE: dict[str, tuple[Call | None, bool]] = {
     "it goes on": (call(enroll=Effect(state=EffectState.APPLIED)), True),
     "it ended after this one began": (call(enrolled_seen=True, end_seen_at=NOW - seconds(30.9)), True),
     "it ended before": (call(enrolled_seen=True, end_seen_at=NOW - seconds(31)), False),
+    "it was lost after this one began": (call(enrolled_seen=True, settled_at=NOW - seconds(30.9)), True),
+    "it was lost before": (call(enrolled_seen=True, settled_at=NOW - seconds(31)), False),
     "its record is gone": (None, False),
     "it was not sent": (call(enroll=Effect(state=EffectState.ABSENT)), False),
     "it was taken back": (call(enroll=Effect(state=EffectState.TAKEN_BACK), unenrolled_seen=True), False),
@@ -179,7 +181,7 @@ async def test_enroll_beside_another_one_of_the_member_waits_for_a_person(other:
     found = {"v-2": other} if other is not None else {}
     held = HeldClaim(known, enrolled=["v-1", "v-3", "v-2"], records=found)
     await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, held.since) == (["p-1"], [NOW - seconds(31)])
+    assert (held.announced, held.since) == (["p-1"], [NOW - seconds(31 + BOOK.maximum_age_s)])
     enroll = held.call.ledger.enroll
     if is_held:
         assert (held.service.sent, enroll.state, enroll.refusal) == ([], EffectState.REFUSED, ENROLLED_SINCE)
@@ -206,13 +208,18 @@ async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
     assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
 
 
-@pytest.mark.parametrize(("hinted_s", "since_s"), [(None, -30), (-29, -30), (-31, -31)])
-async def test_call_began_when_it_was_first_heard_of(hinted_s: float | None, since_s: float) -> None:
-    """By its push or its first listing, whichever was earlier."""
+@pytest.mark.parametrize(
+    ("hinted_s", "age_s", "since_s"), [(None, 29, -30), (-29, 0, -30), (-31, 0, -31), (-31, 32, -32), (-31, None, -31)]
+)
+async def test_call_began_when_it_was_first_heard_of_or_earlier_if_the_service_says_so(
+    hinted_s: float | None, age_s: float | None, since_s: float
+) -> None:
+    """By its push, its first listing or its age. No other call goes on for longer than the rules say."""
     hinted_at = None if hinted_s is None else NOW + seconds(hinted_s)
-    held = HeldClaim(call(enroll=replace(INTENDED, operator=None), hinted_at=hinted_at))
+    held = HeldClaim(call(enroll=replace(INTENDED, operator=None), hinted_at=hinted_at), found_s=age_s)
     await send(as_claim(held), EffectKind.ENROLL)
-    assert held.since == [NOW + seconds(since_s)]
+    assert held.since == [NOW + seconds(since_s - BOOK.maximum_age_s)]
+    assert held.may_be_old == [False]
 
 
 @pytest.mark.parametrize(
