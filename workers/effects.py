@@ -207,9 +207,13 @@ def _began_at(claim: Claim) -> datetime | None:
 
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
-    """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
-    sent_at, word = claim.call.ledger.reject.sent_at, claim.call.statements.distrusted
-    since = before_jumps(sent_at, claim.tools.store.jumps) if sent_at is not None else None
+    """Tell whether a reject would take back an enroll of the member that came after its reason.
+
+    That is a person's last word, else the first request; else, of a rule's that has waited, its intention.
+    """
+    reject, word = claim.call.ledger.reject, claim.call.statements.distrusted
+    began_at = reject.sent_at or reject.intended_at
+    since = before_jumps(began_at, claim.tools.store.jumps) if began_at is not None else None
     if word is not None and not is_repeated(EffectKind.REJECT, claim.call):
         since = received_at(word, claim.now)
     return since is not None and bool(await _others_enrolled_since(claim, since))

@@ -8,7 +8,7 @@ from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import SHIPPED, Rig
+from tests.harness.virtual_time import DEMO, SHIPPED, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.integration.whole_calls.test_pause import pause, resume
 from tests.integration.whole_calls.test_rejected_meanwhile import Wire
@@ -53,13 +53,15 @@ async def test_member_whom_another_tool_enrolled_meanwhile_stays_enrolled(rig: R
     assert second.manual_person_id == "p-1", await rig.queries.attention()
 
 
+@pytest.mark.parametrize("by", ["person", "rule"])
 async def test_member_who_is_enrolled_between_intention_and_request_stays_enrolled(
-    sandbox_asgi: Asgi, redis: Redis
+    sandbox_asgi: Asgi, redis: Redis, by: str
 ) -> None:
     """The reject is intended, and its confirming read fails for a minute. Meanwhile Ann verifies the member."""
     wire = Wire(sandbox_asgi.transport)
-    rig = Rig(sandbox_asgi, redis, SHIPPED, transport=wire)
-    first, second = (rig.stage.call(H(Kind.END, 900)) for _ in range(2))
+    rig = Rig(sandbox_asgi, redis, SHIPPED if by == "person" else DEMO, transport=wire)
+    signs = (H(Kind.MISMATCH, 20), H(Kind.HIGH_RISK, 20)) if by == "rule" else ()
+    first, second = rig.stage.call(*signs, H(Kind.END, 900)), rig.stage.call(H(Kind.END, 900))
 
     async def away(request: httpx.Request) -> httpx.Response | None:
         is_asked = first.voice_id in request.url.path and request.url.path.endswith("/details")
@@ -68,7 +70,8 @@ async def test_member_who_is_enrolled_between_intention_and_request_stays_enroll
 
     wire.look = away
     await rig.run(20)
-    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    if by == "person":
+        await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
     await rig.run(20)
     await rig.note(second, verified(rig))
     await rig.run(20)

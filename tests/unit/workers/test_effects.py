@@ -225,7 +225,7 @@ async def test_call_began_when_it_was_first_heard_of_or_earlier_if_the_service_s
 @pytest.mark.parametrize(
     ("sent_s", "last_word", "said_s", "since_s"),
     [
-        (None, 0, None, None),
+        (None, 0, None, -5),
         (None, 0, -20, -20),
         (-60, 0, None, -60),
         (-60, 9e15, -20, -60),
@@ -236,17 +236,17 @@ async def test_call_began_when_it_was_first_heard_of_or_earlier_if_the_service_s
 )
 @pytest.mark.parametrize("enrolled", [[], ["v-1"], ["v-1", "v-2"]])
 async def test_reject_is_given_up_only_for_an_enroll_that_came_after_its_reason(
-    sent_s: float | None, last_word: float, said_s: float | None, since_s: float | None, enrolled: list[str]
+    sent_s: float | None, last_word: float, said_s: float | None, since_s: float, enrolled: list[str]
 ) -> None:
-    """The reason is a person's last word; of a repeated one, the first request."""
+    """The reason is a person's last word; of a repeated one, the first request; of a rule's, its intention."""
     at = None if sent_s is None else NOW + seconds(sent_s)
-    reject = replace(INTENDED, sent_at=at, attempts=int(at is not None), last_word=int(last_word))
+    requests = {"sent_at": at, "attempts": int(at is not None), "last_word": int(last_word)}
+    reject = replace(INTENDED, intended_at=NOW - seconds(5), **requests)
     said = None if said_s is None else word(number=int((NOW + seconds(said_s)).timestamp() * 1000))
     held = HeldClaim(call(reject=reject, distrusted=said), enrolled=enrolled)
     await send(as_claim(held), EffectKind.REJECT)
-    assert held.since == ([] if since_s is None else [NOW + seconds(since_s)])
-    is_given_up = since_s is not None and "v-2" in enrolled
-    assert len(held.service.sent) == (0 if is_given_up else 1)
+    assert held.since == [NOW + seconds(since_s)]
+    assert len(held.service.sent) == (0 if "v-2" in enrolled else 1)
 
 
 HERE_S, OLDEST_S = 600, BOOK.maximum_age_s
