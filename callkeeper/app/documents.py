@@ -90,7 +90,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "days": (
             "0 to 365",
             "30",
-            "how long is remembered that a call was rejected, un-enrolled or fraud; see Other calls. 0: not at all",
+            "how long a reject, an un-enroll, fraud or an opt-out of a call is remembered; see Other calls. 0: not at all",
         ),
     },
     "limit": {

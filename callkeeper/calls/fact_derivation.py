@@ -53,6 +53,7 @@ _REJECT_IN_DOUBT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
 _RESULTS = frozenset({_GREEN, _RED})
 _OPEN_CASES = frozenset({ResearchStatus.NEEDS_REVIEW, ResearchStatus.IN_REVIEW})
 _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
+_OPTED_OUT = Mark.OPTED_OUT
 
 
 def facts_of(
@@ -160,6 +161,7 @@ def facts_of(
         unenrolled_before=_UNENROLLED in earlier,
         fraud_before=_FRAUD in earlier,
         suspected_before=_SUSPECTED in earlier,
+        opted_out_before=_OPTED_OUT in earlier,
         green_policy=_GREEN in policies.colours(names),
         policies=names,
         assigned_s=(_seconds_since(plan.watch_from, now) or 0) if seen.person_id is not None else None,

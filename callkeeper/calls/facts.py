@@ -293,6 +293,13 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             "and the voice was not authenticated; see Other calls"
         ),
     ] = False
+    opted_out_before: Annotated[
+        bool,
+        Says(
+            "in another call of the member within `[history] days`, VoiceOptOut was seen, or a person at the desk said so, "
+            "and no VoiceOptIn of the member came later; see Other calls"
+        ),
+    ] = False
     voice_of_another: Annotated[
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False

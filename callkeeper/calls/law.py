@@ -235,6 +235,13 @@ LAW: tuple[Article, ...] = (
         "a caller whose opt-out was seen in this call, or said at the desk, is never enrolled",
         opted_out=True,
     ),
+    _article(
+        "opted_out_before",
+        {_ENROLL},
+        "the member opted out in another call, and has not opted in since: only a person's verification leads to an enroll",
+        opted_out_before=True,
+        verified_by_desk=False,
+    ),
     Article(
         "opt_in_required",
         frozenset({_ENROLL}),

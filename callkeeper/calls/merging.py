@@ -116,6 +116,7 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
     is_other_person = ours.answered_for is not None and theirs.answered_for not in {None, ours.answered_for}
     unusable = theirs.history.answered if is_other_person else theirs.unusable_answers
     rejected = [one for one in (ours, theirs) if one.rejected]
+    opted_out = [one for one in (ours, theirs) if one.opted_out]
     is_about_another = None not in {ours.person_id, theirs.person_id} and ours.person_id != theirs.person_id
     voice = Seen() if is_about_another else theirs
     mismatched = dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))
@@ -136,8 +137,9 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         rejected_by_rule_only=bool(rejected) and all(one.rejected_by_rule_only for one in rejected),
         enrolled=ours.enrolled or theirs.enrolled,
         unenrolled=ours.unenrolled or theirs.unenrolled,
-        opted_out=ours.opted_out or theirs.opted_out,
+        opted_out=bool(opted_out),
         opted_in=ours.opted_in or theirs.opted_in,
+        opted_in_last=bool(opted_out) and all(one.opted_in_last for one in opted_out),
         mismatch=ours.mismatch or voice.mismatch or (ours.person_id or theirs.person_id) in mismatched,
         risky_device=ours.risky_device or theirs.risky_device,
         red=ours.red or theirs.red,

@@ -23,7 +23,7 @@ from callkeeper.calls.member_evidence import (
     with_former_member,
 )
 from callkeeper.calls.policies import MANUAL_GREEN, Colour
-from callkeeper.calls.record import Call, CallStatements, Identity, Phase, Reading, Seen, with_effect
+from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, Seen, with_effect
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
@@ -164,6 +164,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     seen = of_member(before, reading.person_id)
     shown = shown_of_voice(reading)
     of_another = in_doubt(before, seen.person_id, shown)
+    opts_in = status == CallStatus.VOICE_OPT_IN and _is_new_opt_in(before)
     by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
     seen = replace(
         seen,
@@ -179,6 +180,10 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         enrolled=seen.enrolled or status == CallStatus.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
         opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
+        opted_in_last=(seen.opted_in_last or opts_in) and status != CallStatus.VOICE_OPT_OUT,
+        earlier_marks=seen.earlier_marks.without(Mark.OPTED_OUT)
+        if opts_in and seen.earlier_marks is not None
+        else seen.earlier_marks,
         mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
@@ -192,6 +197,11 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         of_another=of_another,
     )
     return with_former_member(before, seen, book.policies)
+
+
+def _is_new_opt_in(before: Seen) -> bool:
+    """Tell whether an opt-in that a reading shows came since: not if the last one showed it, or a word came before any."""
+    return not before.opted_out if before.reading is None else before.reading.status != CallStatus.VOICE_OPT_IN
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:

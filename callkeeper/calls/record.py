@@ -207,6 +207,8 @@ class Mark(StrEnum):
     UNENROLLED = "unenrolled"
     FRAUD = "fraud"
     SUSPECTED = "suspected"  # the voice was not authenticated, and something spoke against it; or it may be rejected
+    OPTED_OUT = "opted_out"  # of the member, never of a number
+    OPTED_IN = "opted_in"  # the same; it takes back the earlier opt-outs of the member
 
 
 class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -222,6 +224,11 @@ class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     kinds: tuple[str, ...] = ()
     by_number: tuple[str, ...] = ()
     calls: dict[str, str] = {}
+
+    def without(self, kind: Mark) -> "Marks":
+        """Return the marks without those of a kind."""
+        calls = {one: voice_id for one, voice_id in self.calls.items() if one != kind}
+        return replace(self, kinds=tuple([one for one in self.kinds if one != kind]), calls=calls)
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False):
@@ -311,6 +318,8 @@ class Seen(_Part, frozen=True):
     opted_out: bool = msgspec.field(name="opted_out_seen", default=False)
     """Also if a person at the desk said so."""
     opted_in: bool = msgspec.field(name="opted_in_seen", default=False)
+    opted_in_last: bool = False
+    """The opt-in came after the opt-out, which then counts in this call only, and no more in later ones."""
     mismatch: bool = msgspec.field(name="mismatch_seen", default=False)
     risky_device: bool = msgspec.field(name="risky_device_seen", default=False)
     red: bool = msgspec.field(name="red_seen", default=False)

@@ -81,7 +81,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             call = _to_be_judged(_with(call, withdrawn={**said.withdrawn, note.what: last}))
             return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what)]
         case OptedOut():
-            call = _to_be_judged(replace(call, seen=replace(call.seen, opted_out=True)))
+            call = _to_be_judged(replace(call, seen=replace(call.seen, opted_out=True, opted_in_last=False)))
             return call, [_entry(note, now, "opted_out")]
         case CheckWish():
             return _with(call, check_wish=later(said.check_wish, _word(note))), [_entry(note, now, "check")]

@@ -114,6 +114,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     unenrolled_before: bool
     fraud_before: bool
     suspected_before: bool
+    opted_out_before: bool
     earlier_calls: dict[str, str]
     voice_enrolled: bool
     voice_match_rule: bool
@@ -204,7 +205,7 @@ _FACTS: Final = (
     *("assigned_by_us", "status", "policies", "green", "red", "manual", "unenrolled", "rejected", "distrusted"),
     *("voice_mismatch", "high_risk_device", "red_seen", "voice_checked", "voice_undecided", "voice_enrolled", "paused"),
     *("research", "research_elsewhere", "rejected_before", "unenrolled_before", "fraud_before", "suspected_before"),
-    *("opted_out", "voice_match_rule", "validation_rule"),
+    *("opted_out", "opted_out_before", "voice_match_rule", "validation_rule"),
 )
 """The facts that the view of a call shows as they are."""
 

@@ -84,6 +84,7 @@ class Call(TypedDict):
     unenrolled_before: bool
     fraud_before: bool
     suspected_before: bool
+    opted_out_before: bool
     earlier_calls: dict[str, str]
     voice_enrolled: bool
     voice_match_rule: bool

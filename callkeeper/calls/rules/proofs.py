@@ -44,6 +44,7 @@ _NEVER_EVIDENCE: Mapping[str, str] = {
     "unenrolled_before": _EARLIER,
     "fraud_before": _EARLIER,
     "suspected_before": _EARLIER,
+    "opted_out_before": "it speaks of consent, not against the caller",
 }
 """Facts about other calls, on which no rule may reject, and why."""
 

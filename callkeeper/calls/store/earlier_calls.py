@@ -1,5 +1,7 @@
 """Marks of calls that were rejected, un-enrolled or fraud, kept for later calls of the same member or phone number.
 
+An opt-out, and an opt-in that takes earlier ones back, are kept too, of the member only.
+
 Each member and each number has a sorted set of marks, for each institution. It is limited in size and expires. A number
 is hidden by a keyed hash whose key is not in Redis. A mark by number counts for every member, because one caller may try
 several members from one number. So one caller can put a company's switchboard under suspicion. Therefore rules may only
@@ -41,6 +43,9 @@ MOST_TOGETHER: Final = 64
 
 DAY_S: Final = 86400
 
+_OF_MEMBER: Final = frozenset({Mark.OPTED_OUT, Mark.OPTED_IN})
+"""Marks that are kept of the member only: they say nothing of others who call from the number."""
+
 _SHORTEST, _COMPARED = 7, 10
 """How many digits a phone number has at least, and how many of them, from the right, are compared."""
 
@@ -74,8 +79,15 @@ def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
         (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
         (Mark.SUSPECTED, is_suspected(call, policies) or (_speaks_of_reject(call) and not is_rejected(call))),
+        (Mark.OPTED_OUT, call.seen.opted_out and not call.seen.opted_in_last),
+        (Mark.OPTED_IN, _has_opted_in(call)),
     )
     return tuple([mark for mark, is_so in found if is_so])
+
+
+def _has_opted_in(call: Call) -> bool:
+    """Tell whether an opt-in was seen in a call, and no opt-out after it."""
+    return call.seen.opted_in and (call.seen.opted_in_last or not call.seen.opted_out)
 
 
 def _by_member(stored: Iterable[Marks]) -> dict[str | None, Marks]:
@@ -91,11 +103,11 @@ def _still_holding(marks: Marks, call: Call, kinds: tuple[Mark, ...], policies: 
     """Return which marks of a member who stood on the call before still hold; ``kinds`` are those of the call now.
 
     A mismatch may only have meant that the wrong member was assigned. That is known once the caller turns out to be the
-    one who is assigned now.
+    one who is assigned now. An opt-in of that one takes back nothing of another member's.
     """
     was_mistaken = has_green_voice(call, policies) or _is_verified_as_member(call)
     lasting = kinds if was_mistaken or marks.person_id not in call.seen.mismatched_members else (*kinds, Mark.SUSPECTED)
-    return replace(marks, kinds=tuple([kind for kind in marks.kinds if kind in lasting]))
+    return replace(marks, kinds=tuple([kind for kind in marks.kinds if kind in lasting and kind != Mark.OPTED_IN]))
 
 
 def _is_verified_as_member(call: Call) -> bool:
@@ -142,7 +154,8 @@ class EarlierCalls:
         ]
         lasting = tuple([still for _, _, still in former if still.kinds])
         # The number is the caller's, whoever stands on the call: what holds of a member before was shown by this caller.
-        of_caller = tuple(dict.fromkeys((*kinds, *(kind for still in lasting for kind in still.kinds))))
+        of_all = dict.fromkeys((*kinds, *(kind for still in lasting for kind in still.kinds)))
+        of_caller = tuple([kind for kind in of_all if kind not in _OF_MEMBER])
         numbers = tuple(dict.fromkeys((*call.ledger.marked_numbers, *self._number(call))))[:MOST_NUMBERS]
         ledger = replace(
             call.ledger, kept_marks=marks, marks_before=lasting, marked_numbers=numbers if of_caller else ()
@@ -233,10 +246,23 @@ def place_of_number(keys: Keys, institution_key: str, hashed: str) -> str:
     return keys.earlier(institution_key, f"n:{hashed}")
 
 
-def _left_by_others(call: Call, stored: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield the kinds of the marks that other calls left, with the voice id of each, oldest first."""
+def _left_by_others(call: Call, stored: Iterable[bytes]) -> dict[str, str]:
+    """Return the kinds of the marks that other calls left, with the voice id of the newest of each.
+
+    ``stored`` are the marks of one member or number, oldest first. An opt-in takes back the opt-outs before it. This call's
+    own counts as the newest until it is stored.
+    """
     ours = [one for one in (call.voice_id, call.names.alternate_id) if one is not None]
+    found: dict[str, str] = {}
+    is_ours_stored = False
     for mark in stored:
         kind, _, voice_id = mark.decode().partition(":")
-        if not any(is_same_id(voice_id, one) for one in ours):
-            yield kind, voice_id
+        is_ours = any(is_same_id(voice_id, one) for one in ours)
+        if kind == Mark.OPTED_IN:
+            found.pop(Mark.OPTED_OUT, None)
+            is_ours_stored = is_ours_stored or is_ours
+        elif not is_ours:
+            found[kind] = voice_id
+    if _has_opted_in(call) and not is_ours_stored:
+        found.pop(Mark.OPTED_OUT, None)
+    return found

@@ -179,6 +179,7 @@ def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
         (facts.rejected_before, "rejected before"),
         (facts.unenrolled_before, "enroll taken back before"),
         (facts.suspected_before, "suspected before"),
+        (facts.opted_out_before, "opted out before"),
         (facts.provider_error and state is not StateName.PROVIDER_ERROR, "provider error"),
         (facts.unclassified, "policy without colour"),
         (facts.opted_out, "opted out"),

@@ -163,6 +163,7 @@ _HOLDS: Final = {
     **_FOR_A_PERSON,
     "paused": "paused",
     "opted_out": "the caller opted out",
+    "opted_out_before": "the member opted out in another call",
     "red_policy": "a red policy is applied",
     "institution_not_allowed": "nothing is done for this institution",
     "standing_unconfirmed": "the service does not say whether the institution is active",

@@ -52,7 +52,7 @@ async def test_doctor_names_the_digest_in_force_and_every_pause(redis_url: str, 
         await Pausing(redis).pause("cu-1", asked)
     rules, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES="watch-only")
     assert load_rules("watch-only").digest in rules.detail
-    assert "23 of them in shadow" in rules.detail
+    assert "24 of them in shadow" in rules.detail
     assert (pause.severity, pause.detail) == (
         Severity.WARNING,
         "cu-1: enrolls and rejects, by jane: drill (since 2026-11-21 12:00:00 UTC)",

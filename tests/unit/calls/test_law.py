@@ -50,6 +50,7 @@ EXPECTED = {
         "already_enrolled": {"enrolled": True},
         "unenrolled": {"unenrolled": True},
         "opted_out": {"opted_out": True},
+        "opted_out_before": {"opted_out_before": True, "verified_by_desk": False},
         "opt_in_required": {"opted_in": False},
         "distrusted": {"distrusted": True},
         "determined_fraud": {"fraud": True},

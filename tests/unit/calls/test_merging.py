@@ -131,6 +131,22 @@ def test_merge_takes_no_reject_for_one_of_a_rule(ours: bool | None, theirs: bool
     assert (seen.rejected, seen.rejected_by_rule_only) == (None is not ours or None is not theirs, by_rule_only)
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "opted_in_last"),
+    [
+        *((None, True, True), (True, None, True), (True, True, True)),
+        *((True, False, False), (False, True, False), (None, None, False)),
+    ],
+)
+def test_merge_takes_no_opt_out_for_one_that_was_taken_back(
+    ours: bool | None, theirs: bool | None, opted_in_last: bool
+) -> None:
+    """Only if every record that shows an opt-out has an opt-in after it; None: it shows none."""
+    shown = [{"opted_out_seen": each is not None, "opted_in_last": bool(each)} for each in (ours, theirs)]
+    seen = merged(call(**shown[0]), call(voice_id="alt-1", **shown[1]), NOW).seen
+    assert (seen.opted_out, seen.opted_in_last) == (None is not ours or None is not theirs, opted_in_last)
+
+
 @given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
 def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: EffectState) -> None:
     """If either ledger shows that a request was sent, the merged one does too."""
