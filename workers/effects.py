@@ -26,9 +26,10 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_enrolled
+from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.reading_folding import MOST_TEXT
-from callkeeper.calls.record import SCHEMA, Asked, CallStatements
+from callkeeper.calls.record import SCHEMA, Asked, Call, CallStatements
 from callkeeper.calls.redis_restart import before_jumps, catch_up
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
@@ -174,14 +175,32 @@ def _may_have_been_rejected(claim: Claim) -> bool:
 async def _was_enrolled_beside(claim: Claim) -> bool:
     """Tell whether the member was enrolled in another call at the same time: one of the two callers is not the member.
 
-    False if a person has verified this caller, which decides who the member is. This call's enroll is announced before the
-    others are looked up, so that of two that are sent at the same moment one finds the other. The other one may have been
-    enrolled long before this one began, but no call goes on for longer than the maximum age.
+    Whoever verified this caller in person has decided that. What a rule has enrolled in the other call is then left to a
+    person, unless this one was given up before: whoever says it again knows of both.
+
+    This call's enroll is announced before the others are looked up, so that of two that are sent at the same moment one
+    finds the other. No call goes on for longer than the maximum age: older enrolls are not looked up.
     """
     if (person_id := claim.call.seen.person_id) is not None:
         await claim.tools.store.members.announce(claim.call_id, person_id, claim.now)
-    if claim.call.ledger.enroll.operator is not None or (began_at := _began_at(claim)) is None:
-        return False
+    others = await _enrolled_beside(claim)
+    if claim.call.ledger.enroll.operator is None:
+        return bool(others)
+    for call_id, other in others.items() if claim.call.ledger.enroll.failed != ENROLLED_SINCE else ():
+        if other.ledger.enroll.state in {*DONE, *UNDER_WAY} and other.ledger.enroll.operator is None:
+            note = EnrolledBeside(voice_id=claim.call_id.voice_id)
+            await claim.tools.store.note(call_id, note, even_settled=True)
+    return False
+
+
+async def _enrolled_beside(claim: Claim) -> dict[CallId, Call]:
+    """Return the calls that went on while this one did, and in which the member was enrolled.
+
+    That may have been long before this one began, but no call goes on for longer than the maximum age.
+    """
+    if (began_at := _began_at(claim)) is None:
+        return {}
+    found = {}
     jumps, oldest = claim.tools.store.jumps, timedelta(seconds=claim.tools.book.maximum_age_s)
     for call_id in await _others_enrolled_since(claim, before_jumps(began_at, jumps) - oldest):
         other = await claim.tools.store.record(call_id)
@@ -190,8 +209,8 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
         life = catch_up(other, jumps).life
         over_at = life.ended_at or life.settled_at  # one that was lost or given up has no end
         if over_at is None or over_at > began_at:
-            return True
-    return False
+            found[call_id] = other
+    return found
 
 
 def _began_at(claim: Claim) -> datetime | None:

@@ -373,6 +373,10 @@ def is_enrolled_despite_opt_out(call: Call) -> bool:
     """Tell whether the caller opted out, the voice stays enrolled, and nobody has seen that."""
     return call.seen.opted_out and is_enrolled(call) and call.statements.opt_out_closed_by is None
 
+ENROLLED_BESIDE = "enrolled on nobody's word beside another caller"
+"""The attention reason of a call that a rule has enrolled: a person has verified another caller as the same member, in a
+call at the same time."""
+
 
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
@@ -382,7 +386,10 @@ def enroll_trouble(call: Call) -> str:
     if others and enrolled_member(call) != rejected:
         return ENROLLED_AS_ANOTHER
     is_answered = rejected == (call.ledger.enroll.person_id or call.seen.person_id)
-    return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
+    if call.seen.unenrolled and not (is_rejected(call) and is_answered):
+        return TAKEN_BACK
+    is_beside = call.ledger.enrolled_beside is not None
+    return ENROLLED_BESIDE if is_beside and is_enrolled(call) and not is_rejected(call) else ""
 
 
 def other_callers(call: Call) -> tuple[str, ...]:
@@ -449,6 +456,14 @@ def fold_member_rejected(call: Call, now: datetime) -> Call:
         return call
     next_read_at = call.plan.next_read_at if call.is_settled else now + timedelta(seconds=RECHECK_S[0])
     return replace(call, plan=replace(call.plan, recheck_from=now, next_read_at=next_read_at))
+
+
+def fold_enrolled_beside(call: Call, voice_id: str) -> Call:
+    """Record that a person verified another caller as the member, in a call that went on while this one did."""
+    if call.ledger.enrolled_beside == voice_id:
+        return call
+    ledger = replace(call.ledger, enrolled_beside=voice_id)
+    return replace(call, ledger=ledger, statements=replace(call.statements, unenroll_closed_by=None))
 
 
 def fold_rejected(call: Call, now: datetime) -> Call:

@@ -183,6 +183,7 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
         assigned_person_id=ours.assigned_person_id or theirs.assigned_person_id,
         assigned_as=ours.assigned_as or theirs.assigned_as,
         enrolled_for=ours.enrolled_for or theirs.enrolled_for,
+        enrolled_beside=ours.enrolled_beside or theirs.enrolled_beside,
         rejected_for=ours.rejected_for or theirs.rejected_for,
         **advanced,
     )

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import assigned_to, with_assign_shown
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.effect_resolution import fold_member_rejected
+from callkeeper.calls.effect_resolution import fold_enrolled_beside, fold_member_rejected
 from callkeeper.calls.fact_derivation import is_named_by_service
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.merging import continued, merged
-from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
+from callkeeper.calls.notes import EnrolledBeside, Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from callkeeper.calls.record import Call, Life, Phase, Reason
 from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
 from callkeeper.calls.trail import Entry
@@ -45,6 +45,8 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
             return merged(call, note.call, now), [Entry(at=now, what="merged", voice_id=note.call.voice_id)]
         case MemberRejected():
             return fold_member_rejected(call, now), []
+        case EnrolledBeside():
+            return fold_enrolled_beside(call, note.voice_id), []
         case _:
             call, lines = fold_statement(call, note, now)
             return (without_withdrawn(call) if call.statements.withdrawn else call), lines

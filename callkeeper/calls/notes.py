@@ -100,6 +100,13 @@ class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_reje
     note_id: ClassVar[str] = "member:rejected"
 
 
+class EnrolledBeside(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled_beside"):
+    """A person verified the caller of another call, which went on at the same time, as the same member."""
+
+    voice_id: str
+    note_id: ClassVar[str] = "member:enrolled"
+
+
 class _StatementFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A person's statement. The script that leaves the note sets ``number``; 0 if an earlier release left it."""
 
@@ -169,7 +176,7 @@ class Withdrawn(_StatementFields, frozen=True, kw_only=True, tag="withdrawn"):
 Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved | Withdrawn
 """All statements of people."""
 
-Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
+Note = Pushed | Listed | Unlisted | Merged | MemberRejected | EnrolledBeside | Statement
 
 
 def statement_order(number: int, said_at: datetime) -> int:
@@ -189,7 +196,7 @@ def fold_order(note: Note) -> tuple[int, int, bool]:
     match note:
         case Pushed():
             return 0, note.recorded_ms, False
-        case Merged() | MemberRejected():
+        case Merged() | MemberRejected() | EnrolledBeside():
             return 1, 0, False
         case Listed() | Unlisted():
             return 1, statement_order(0, note.listed_at), False

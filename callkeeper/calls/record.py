@@ -394,6 +394,8 @@ class Ledger(_Part, frozen=True):
     """The core username we assigned under."""
     enrolled_for: str | None = None
     """For whom the voice was enrolled. Later rejects find the call by it (``callkeeper.calls.store.inbox``)."""
+    enrolled_beside: str | None = None
+    """The call beside this one whose caller a person verified as the member, after a rule had enrolled this one's voice."""
     rejected_for: str | None = None
     """The person whose other calls got a note about the reject."""
     kept_marks: Marks | None = None

@@ -12,6 +12,7 @@ from callkeeper.calls.call_query import NEEDS_PERSON
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
+    ENROLLED_BESIDE,
     GIVEN_UP,
     HELD_BACK,
     NOT_CARRIED_OUT,
@@ -270,6 +271,12 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
     if why == OPTED_OUT:
         advice = "The enroll stays in force all the same. Ask the service's operator to remove the voiceprint, then say"
         return Words(title, f"{advice} {there} that you have seen it.")
+    if why == ENROLLED_BESIDE:
+        advice = (
+            "A person has verified the caller of another call, which went on at the same time, as this member. Find out who "
+            "called here, and distrust the caller if it was not the member; else confirm it on the call's page."
+        )
+        return Words("Enrolled beside another caller", advice)
     if why == UNREAD:
         advice = (
             "Nothing is checked, enrolled or rejected for the call: look at it at the service, reject the voice there if "

@@ -9,6 +9,7 @@ from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
+    ENROLLED_BESIDE,
     OPTED_OUT,
     TAKEN_BACK,
     enroll_trouble,
@@ -91,6 +92,8 @@ _ENROLL_HINTS: Final = {
     TAKEN_BACK: "The voice was rejected in another call of this member.",
     ENROLLED_AS_ANOTHER: "Somebody has changed the member after the enroll, or said that the caller is another one. Find "
     "out who called, and have the voiceprint removed if it is not the member's.",
+    ENROLLED_BESIDE: "A person has verified the caller of another call, which went on at the same time, as this member. "
+    "Find out who called here, and distrust the caller if it was not the member. Then verify the member again.",
 }
 
 _CLOSED: Final[Mapping[str, Any]] = {

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.effect_resolution import ENROLLED_BESIDE
+from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
@@ -122,6 +123,23 @@ async def test_callers_whom_persons_have_verified_are_both_enrolled(rig: Rig) ->
         await rig.note(call, verified(rig, wish))
         await rig.run(20)
     assert [rig.ledger(call).get("enroll") for call in (first, second)] == [1, 1]
+
+
+async def test_caller_whom_a_rule_has_enrolled_is_a_question_once_a_person_verifies_one_beside_it(rig: Rig) -> None:
+    """Her word stands. A person finds out who called first, and says that it was the member as well, or distrusts him."""
+    first = await rig.begin_call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100), run_s=50)
+    second = await rig.begin_call(H(Kind.END, 350), run_s=5, phone_number="5559999999", persons=[])
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(95)
+    assert rig.ledger(first)["enroll"] == 1
+    await rig.note(second, verified(rig))
+    await rig.run(300)
+    assert rig.ledger(second).get("enroll") == 1
+    assert await rig.queries.attention() == {rig.call_id(first).member: ENROLLED_BESIDE}
+    seen = Resolved(operator="eve", said_at=rig.clock.now, applied=True, wish="s1")
+    await rig.note(first, seen, even_settled=True)
+    await rig.run(10)
+    assert not await rig.queries.attention()
 
 
 @pytest.mark.parametrize("lives_on_s", [30.0, 300.0])

@@ -12,6 +12,7 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     DOUBT_READS_S,
     ENROLLED_AS_ANOTHER,
+    ENROLLED_BESIDE,
     ENROLLED_SINCE,
     RECHECK_S,
     SPREAD_S,
@@ -24,6 +25,7 @@ from callkeeper.calls.effect_resolution import (
     evidence,
     failures,
     first_doubt,
+    fold_enrolled_beside,
     fold_member_rejected,
     fold_unenrolled,
     ignored,
@@ -543,6 +545,10 @@ def closed_about(*person_ids: str) -> dict[str, Any]:
         ({"enroll": ENROLLED, "person_id": None, **closed_about("")}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "reject": DONE_REJECT}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "rejected_seen": True}, ENROLLED_AS_ANOTHER),
+        ({"enroll": ENROLLED, "enrolled_beside": "v-2"}, ENROLLED_BESIDE),
+        ({"enroll": ENROLLED, "enrolled_beside": "v-2", "unenroll_closed_by": "eve"}, ""),
+        ({"enroll": ENROLLED, "enrolled_beside": "v-2", "reject": DONE_REJECT}, ""),
+        ({"enrolled_beside": "v-2"}, ""),
     ],
 )
 def test_enroll_needs_a_person_if_it_was_taken_back_or_may_stand_for_a_stranger(
@@ -550,6 +556,15 @@ def test_enroll_needs_a_person_if_it_was_taken_back_or_may_stand_for_a_stranger(
 ) -> None:
     """Until a person has seen it. This call's own reject of the enrolled member answers it."""
     assert enroll_trouble(call(**seen)) == trouble
+
+
+def test_person_who_verifies_a_caller_beside_an_enrolled_one_opens_a_question_once() -> None:
+    """Another such call is a new one."""
+    opened = fold_enrolled_beside(call(enroll=ENROLLED, unenroll_closed_by="eve"), "v-2")
+    assert enroll_trouble(opened) == ENROLLED_BESIDE
+    closed = with_stored(opened, unenroll_closed_by="eve")
+    assert fold_enrolled_beside(closed, "v-2") == closed
+    assert enroll_trouble(fold_enrolled_beside(closed, "v-3")) == ENROLLED_BESIDE
 
 
 def test_reject_of_the_member_has_an_enrolled_call_read_soon() -> None:

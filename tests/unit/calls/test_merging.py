@@ -70,6 +70,7 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "ledger.assigned_person_id": ("p-1", "p-2", "p-1"),
     "ledger.assigned_as": ("ann", "bob", "ann"),
     "ledger.enrolled_for": ("p-1", "p-2", "p-1"),
+    "ledger.enrolled_beside": ("v-2", "v-3", "v-2"),
     "ledger.rejected_for": ("p-1", "p-2", "p-1"),
     "ledger.kept_marks": (
         Marks(person_id="p-1", kinds=("fraud",)),

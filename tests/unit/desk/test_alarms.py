@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from callkeeper.calls.effect_resolution import GIVEN_UP, HELD_BACK, OPTED_OUT, RECORD_LOST, REFUSED_BY_SERVICE
+from callkeeper.calls.effect_resolution import (
+    ENROLLED_BESIDE,
+    GIVEN_UP,
+    HELD_BACK,
+    OPTED_OUT,
+    RECORD_LOST,
+    REFUSED_BY_SERVICE,
+)
 from callkeeper.calls.record import ASKED
 from callkeeper.desk.board.alarms import Alarm, merged, words_of
 from callkeeper.desk.board.states import StateTone
@@ -60,6 +67,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
             "Reject not carried out",
             "The call's story says why nothing was sent",
         ),
+        (ENROLLED_BESIDE, "Enrolled beside another caller", "A person has verified the caller of another call"),
         (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
         (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
         (f"enroll {REFUSED_BY_SERVICE}: Try later.", "Enroll refused by the service", "not applied: Try later. Do it"),
@@ -74,6 +82,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
         "record-lost",
         "opted-out",
         "held-back",
+        "enrolled-beside",
         "reject-given-up",
         "service-says-unresolved",
         "a-sentence",

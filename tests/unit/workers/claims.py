@@ -46,7 +46,7 @@ class HeldClaim:
     because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey. ``enrolled`` are the member's calls
     with an enroll, ``records`` those of them that are still there; ``announced`` has the members whose enroll was, ``since``
     the instants from which on others were looked up. ``found_s`` is the greatest age of the call, None: any; ``may_be_old``
-    is what that was asked with.
+    is what that was asked with. ``left`` are the notes that were left on other calls.
     """
 
     call: Call = field(default_factory=call)
@@ -72,6 +72,7 @@ class HeldClaim:
     epoch: Epoch = field(default_factory=lambda: Epoch("epoch", NOW))
     found_s: float | None = 0.0
     may_be_old: list[bool] = field(default_factory=list)
+    left: list[Any] = field(default_factory=list)
 
     bot = "bot"
     spelled_id = "v-1"
@@ -98,6 +99,7 @@ class HeldClaim:
                 lease=LEASE,
                 jumps=(),
                 members=SimpleNamespace(announce=self._announce, enrolled_since=self._enrolled_since),
+                note=self._leave_note,
                 record=self._record,
             ),
             service=self.service,
@@ -139,6 +141,9 @@ class HeldClaim:
     async def _enrolled_since(self, _institution_key: str, _person_id: str, since: datetime) -> list[str]:
         self.since.append(since)
         return self.enrolled
+
+    async def _leave_note(self, call_id: CallId, note: Any, *, even_settled: bool) -> None:
+        self.left.append((call_id.voice_id, note, even_settled))
 
     async def _record(self, call_id: CallId) -> Call | None:
         return self.records.get(call_id.voice_id)

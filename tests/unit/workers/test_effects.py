@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import LEASE, Epoch, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER, NOT_SHOWN, RECORD_LOST, may_begin
+from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked, Call, Phase
 from callkeeper.calls.rules import Outcome
@@ -192,11 +193,10 @@ async def test_enroll_beside_another_one_of_the_member_waits_for_a_person(other:
 @pytest.mark.parametrize(
     ("changes", "announced"),
     [
-        ({"enroll": INTENDED}, ["p-1"]),
         ({"person_id": None}, []),
         ({"hinted_at": None, "first_seen_at": None}, ["p-1"]),
     ],
-    ids=["a person has verified this caller", "nobody is assigned", "nobody knows when it began"],
+    ids=["nobody is assigned", "nobody knows when it began"],
 )
 async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
     changes: dict[str, Any], announced: list[str]
@@ -206,6 +206,29 @@ async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
     held.records["v-2"] = call(enrolled_seen=True)
     await send(as_claim(held), EffectKind.ENROLL)
     assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
+
+
+BY_RULE = Effect(state=EffectState.APPLIED)
+ENROLLED_BY: dict[str, tuple[dict[str, Any], bool]] = {
+    "a rule": ({"enroll": BY_RULE}, True),
+    "a rule, perhaps": ({"enroll": replace(BY_RULE, state=EffectState.UNKNOWN)}, True),
+    "a person": ({"enroll": replace(BY_RULE, operator="bob")}, False),
+    "another tool": ({"enrolled_seen": True}, False),
+    "a rule, before this one began": ({"enroll": BY_RULE, "end_seen_at": NOW - seconds(31)}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "is_told"), ENROLLED_BY.values(), ids=ENROLLED_BY)
+@pytest.mark.parametrize("was_given_up", [False, True])
+async def test_enroll_by_a_person_makes_one_by_a_rule_beside_it_a_question(
+    changes: dict[str, Any], is_told: bool, was_given_up: bool
+) -> None:
+    """Her word stands. Who called there is not known, unless she was told of that call and said it again."""
+    enroll = replace(INTENDED, failed=ENROLLED_SINCE if was_given_up else None)
+    held = HeldClaim(call(enroll=enroll), enrolled=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert (held.announced, len(held.service.sent)) == (["p-1"], 1)
+    assert held.left == ([("v-2", EnrolledBeside(voice_id="v-1"), True)] if is_told and not was_given_up else [])
 
 
 @pytest.mark.parametrize(
@@ -282,7 +305,7 @@ async def test_call_may_be_older_than_a_redis_that_is_younger_than_any_record(he
     """The service's clock cannot be learned from such a call."""
     held = HeldClaim(call(enroll=INTENDED, end_seen_at=NOW), epoch=Epoch("epoch", NOW - seconds(here_s)))
     await send(as_claim(held), EffectKind.ENROLL)
-    assert held.may_be_old == [may_be_old]
+    assert held.may_be_old[0] is may_be_old
 
 
 async def test_effect_of_nobody_is_sent_in_the_name_of_the_bot() -> None:
