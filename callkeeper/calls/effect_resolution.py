@@ -373,6 +373,7 @@ def is_enrolled_despite_opt_out(call: Call) -> bool:
     """Tell whether the caller opted out, the voice stays enrolled, and nobody has seen that."""
     return call.seen.opted_out and is_enrolled(call) and call.statements.opt_out_closed_by is None
 
+
 ENROLLED_BESIDE = "enrolled on nobody's word beside another caller"
 """The attention reason of a call that a rule has enrolled: a person has verified another caller as the same member, in a
 call at the same time."""
