@@ -7,6 +7,7 @@ first good one; or by counts of the last minutes.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from callkeeper.calls.incident import Incident, IncidentKind
@@ -16,6 +17,7 @@ from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.signals import Signals, Vanished
 from callkeeper.calls.metrics.snapshot import Snapshot
 from callkeeper.calls.quantity import quantity
+from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.survey import Contradiction, contradictions
 
 QUEUE: Final = "queue"
@@ -23,6 +25,9 @@ QUEUE: Final = "queue"
 
 DETAILS: Final = "details"
 """The endpoint that reads a call's record."""
+
+EFFECTS: Final = ("assign", "enroll", "reject-voice")
+"""The endpoints that change something. They share a breaker with reads, whose answers clear its failures."""
 
 NOT_OURS: Final = "unknown"
 """The label of all institutions that are not ours."""
@@ -37,7 +42,13 @@ SILENT_CALLS: Final = 8
 """If the provider says nothing of the voice in this many calls in a row, something is wrong. A few have no voiceprint."""
 
 DISTURBED: Final = 6
-"""With this many failures between answers in two minutes, requests fail. Five in a row open a breaker."""
+"""With this many failures in two minutes, between answers or without any, requests fail. Five in a row open a breaker, if
+no other request about the institution's calls is answered meanwhile."""
+
+FAILURES: Final = frozenset(
+    {"ServiceUnavailable", "OutcomeUnknown", "AnswerUnreadable", "CertificateRefused", "NotSent"}
+)
+"""The outcomes of requests without a usable answer. Refusals and answers that ask for a pause have signs of their own."""
 
 UNKNOWN_CALLS: Final = 20
 """If this many reads in two minutes find no call, the calls are not to blame: each is read four times in that time."""
@@ -49,6 +60,9 @@ _LATELY: Final = timedelta(minutes=10)
 """How old the last bad one may be. Without calls nobody knows whether it is over."""
 
 _ONE_LISTING: Final = timedelta(seconds=8)
+_UNDER_WAY: Final = timedelta(seconds=10)
+"""How long requests may go on that were sent before a breaker opened."""
+
 _JUST_NOW: Final = timedelta(seconds=30)
 _TWO_MINUTES: Final = timedelta(minutes=2)
 _GONE: Final = timedelta(seconds=90)
@@ -133,7 +147,8 @@ def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:
 
 def _requests_fail(signals: Signals) -> Iterator[Incident]:
     recent = [minute.figures for minute in signals.minutes[-2:]]
-    rates, first = [], None
+    rates: dict[str, str] = {}
+    begun: list[datetime | None] = []
     for (endpoint,), _, at in sorted(signals.last.rows(figure.REQUESTS_DISTURBED)):
         disturbed = sum(minute.count(figure.REQUESTS_DISTURBED, endpoint=endpoint) for minute in recent)
         outcomes = _outcomes(recent, endpoint)
@@ -142,19 +157,51 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
             continue
         failed = outcomes.total() - outcomes["answered"]
-        rates.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes")
-        begun = (
+        rates[endpoint] = f"{endpoint}: {failed} of {outcomes.total()} in two minutes"
+        disturbed_at = (
             one.at for one in signals.minutes[-2:] if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint)
         )
-        first = min((at for at in (first, next(begun, None)) if at is not None), default=None)
+        begun.append(next(disturbed_at, None))
+    for endpoint in (DETAILS, *EFFECTS):
+        if endpoint not in rates and _is_silent(signals, recent, endpoint):
+            rates[endpoint] = f"{endpoint}: none of the last {_unanswered(recent, endpoint).total()} was answered"
+            begun.append(signals.last.at(figure.SERVICE_REQUESTS, endpoint, "answered"))
     if (unknown := _unknown_calls(recent)) is not None:
-        rates.append(unknown)
+        rates.setdefault(DETAILS, unknown)
     if rates:
+        lost = ", and an assign, enroll or reject is hardly ever sent again" if rates.keys() & {*EFFECTS} else ""
         advice = (
-            f"{'. '.join(rates)}. Calls of every institution may be affected: what fails is tried again, so they come late, "
-            "and checks that fail are spent. Ask the service's operator; more workers do not help."
+            f"{'. '.join(rates.values())}. Calls of every institution may be affected: reads that fail are tried again, so "
+            f"they come late; checks that fail are spent{lost}. Ask the service's operator; more workers do not help."
         )
-        yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
+        since = min((at for at in begun if at is not None), default=None)
+        yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=since)
+
+
+def _is_silent(signals: Signals, recent: Sequence[Snapshot], endpoint: str) -> bool:
+    """Tell whether an endpoint answers none of its requests, and no breaker or bar explains that.
+
+    Requests of an institution whose breaker is open are kept back, but for reads that test it. So effects that fail later
+    are others'. Answered reads close a breaker, or let it never open: it has no kind of its own for each endpoint.
+    """
+    outcomes = _unanswered(recent, endpoint)
+    at = [signals.last.at(figure.SERVICE_REQUESTS, endpoint, outcome) for outcome in FAILURES]
+    failed_at = max((one for one in at if one is not None), default=None)
+    if sum(outcomes[one] for one in FAILURES) < DISTURBED or failed_at is None:
+        return False
+    kept_back = [
+        one.since for one in signals.breakers if one.scope.kind is EndpointKind.CALLS and one.since is not None
+    ]
+    is_kept_back = any(endpoint == DETAILS or failed_at <= since + _UNDER_WAY for since in kept_back)
+    is_barred = any(bar.operation == endpoint for bar in signals.barred)
+    return signals.now - failed_at <= _JUST_NOW and not (is_kept_back or is_barred)
+
+
+def _unanswered(recent: Sequence[Snapshot], endpoint: str) -> Counter[str]:
+    """Count the requests to an endpoint by outcome, in the minutes since one was answered."""
+    return _outcomes(
+        list(takewhile(lambda one: not _outcomes([one], endpoint)["answered"], reversed(recent))), endpoint
+    )
 
 
 def _outcomes(recent: Sequence[Snapshot], endpoint: str) -> Counter[str]:

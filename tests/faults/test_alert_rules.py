@@ -139,6 +139,20 @@ async def test_half_of_the_requests_fail(watch: Watch) -> None:
     assert "CallkeeperRequestsFail" not in watch.fired
 
 
+async def test_assigns_that_all_fail(watch: Watch) -> None:
+    """If no assign is answered and all reads are, no breaker opens; `CallkeeperRequestsFail` fires until one is."""
+    watch.rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.ANSWER, status=503))
+    for _ in range(3):
+        for _ in range(3):
+            await watch.rig.push(watch.rig.stage.call(END))
+        await watch.run(15)
+    assert watch.fired["CallkeeperRequestsFail"] == [{"kind": "requests_fail"}]
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.rig.push(watch.rig.stage.call(END))
+    await watch.run(15)
+    assert "CallkeeperRequestsFail" not in watch.fired
+
+
 async def test_answers_that_cannot_be_read(watch: Watch) -> None:
     """If no answer to details can be read, no breaker opens; `CallkeeperRequestsFail` fires."""
     for _ in range(3):

@@ -15,6 +15,7 @@ from callkeeper.calls.metrics.signals import BEGAN, LastCounted, Lately, Replace
 from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
 from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.last_listing import Standing
+from callkeeper.calls.store.sso_token import Barred
 from callkeeper.calls.survey import Sight, Survey
 from tests.unit.calls.specimens import NOW
 
@@ -369,6 +370,82 @@ def test_institution_that_was_handled_until_now_is_told_whatever_the_service_say
     [incident] = found(standings=[now], open_calls={"cu-1": 4}, last=at(ANSWERED))
     assert (incident.kind.value, incident.institution_key) == ("not_active", "cu-1")
     assert words in incident.advice
+
+
+def unanswered(endpoint: str, failed: int = 6, *, answered: int = 0, ago_s: float = 2.0) -> dict[str, Any]:
+    """Return signals of an endpoint that answers hardly any request, while details are answered."""
+    counted = (
+        (figure.SERVICE_REQUESTS, (endpoint, "OutcomeUnknown"), failed),
+        (figure.SERVICE_REQUESTS, (endpoint, "answered"), answered),
+        (figure.SERVICE_REQUESTS, ("details", "answered"), 900 * (endpoint != "details")),
+    )
+    last = at(
+        (figure.SERVICE_REQUESTS, (endpoint, "OutcomeUnknown"), ago_s),
+        (figure.SERVICE_REQUESTS, (endpoint, "answered"), 300.0),
+    )
+    return {"minutes": minute(*counted), "last": last}
+
+
+@pytest.mark.parametrize("endpoint", ["assign", "enroll", "reject-voice", "details"])
+def test_endpoint_that_answers_nobody_is_told_although_reads_are_answered(endpoint: str) -> None:
+    """None of its failures follows an answer, and each answered read clears those of the breaker."""
+    [incident] = found(**unanswered(endpoint))
+    assert (incident.kind.value, incident.since) == ("requests_fail", NOW - timedelta(seconds=300))
+    assert f"{endpoint}: none of the last 6 was answered. " in incident.advice
+    assert ("hardly ever sent again" in incident.advice) == (endpoint != "details")
+
+
+def test_endpoint_is_silent_from_the_first_minute_without_an_answer_on() -> None:
+    """Nobody waits until its last answer is two minutes old."""
+    before = Snapshot(counts={figure.SERVICE_REQUESTS.name: {("enroll", "answered"): 40, ("enroll", "NotSent"): 7}})
+    silent = unanswered("enroll")
+    [incident] = found(**{**silent, "minutes": [Minute(NOW - timedelta(minutes=1), before), silent["minutes"][-1]]})
+    assert "enroll: none of the last 6 was answered. " in incident.advice
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [unanswered("enroll", 5), unanswered("enroll", 9, answered=1), unanswered("enroll", ago_s=31)],
+    ids=["five may be an accident", "one was answered", "none failed just now"],
+)
+def test_endpoint_that_answered_or_is_hardly_used_is_no_incident(signals: dict[str, Any]) -> None:
+    """One answer ends it, as does half a minute without a failure."""
+    assert found(**signals) == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "open_s", "kinds"),
+    [
+        ("enroll", 0, ["institution_away"]),
+        ("enroll", 11, ["institution_away"]),
+        ("enroll", 13, ["institution_away", "requests_fail"]),
+        ("details", 600, ["institution_away"]),
+    ],
+)
+def test_breaker_explains_effects_until_it_opened_and_reads_for_as_long_as_it_is_open(
+    endpoint: str, open_s: float, kinds: list[str]
+) -> None:
+    """An open breaker keeps back all of its institution but reads that test it, so later effects are of other ones."""
+    since = NOW - timedelta(seconds=open_s)
+    breaker = Breaker(Scope(EndpointKind.CALLS, "cu-9"), 5, since, NOW, RequestResult.FAILURE)
+    assert [one.kind.value for one in found(breakers=[breaker], **unanswered(endpoint))] == kinds
+
+
+def test_effect_that_institutions_refuse_with_401_is_told_as_that() -> None:
+    """What is held back after a 401 counts as not sent."""
+    told = found(barred=[Barred("cu-1", "enroll", NOW)], **unanswered("enroll"))
+    assert [one.kind.value for one in told] == ["institution_refused"]
+
+
+def test_endpoint_whose_answers_are_unreadable_is_named_once() -> None:
+    """Its failures count as such already, though no request is answered."""
+    [incident] = found(
+        minutes=minute(
+            (figure.REQUESTS_DISTURBED, ("details",), 9), (figure.SERVICE_REQUESTS, ("details", "AnswerUnreadable"), 9)
+        ),
+        last=at(DISTURBED, (figure.SERVICE_REQUESTS, ("details", "AnswerUnreadable"), 2.0)),
+    )
+    assert incident.advice.startswith("details: 9 of 9 in two minutes. Calls of every")
 
 
 @pytest.mark.parametrize(("answered", "kinds"), [(0, ["requests_fail"]), (1, [])])
