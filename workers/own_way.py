@@ -6,6 +6,10 @@ other processes were answered meanwhile. If so, it doubts its own way: it claims
 sends a probe every two seconds. The first answer ends the doubt. If the first probe gets no answer either, the way counts
 as broken: that is an incident, and the worker releases the calls that wait for an answer.
 
+A host may have lost only the way for new connections: its name server fails, or its firewall or NAT lets no more through.
+Then reads go on over kept connections, and effects, which open one each, get no answer. So these are a row of their own,
+which answers over kept connections do not end, and every probe opens a connection.
+
 If no other process is answered either, the service itself fails, and the breakers handle that. Nothing is stored: each
 process reports every second how long ago it was last answered (`Doing`). Only durations are compared, so a wrong clock
 does no harm.
@@ -47,8 +51,51 @@ processes at about the same time would make some of them doubt their own way."""
 STAYS_S: Final = 15.0
 """A doubt ends if no other process was answered for this long. An idle process lists a queue every 8 s."""
 
+CONNECTED_LATELY_S: Final = 15.0
+CONNECTED_STAYS_S: Final = 60.0
+"""The same times for requests over connections of their own. They are rarer: a call has two or three."""
+
 LOOK_EVERY_S: Final = 0.5
 PROBE_EVERY_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class UnansweredRow:
+    """A process's requests without an answer in a row, and since when it doubts its way because of them."""
+
+    lately_s: float
+    stays_s: float
+    answered_at_s: float | None = None
+    failures: int = 0
+    silent_since_s: float = inf
+    doubted_since_s: float | None = None
+
+    def answered(self, now_s: float) -> None:
+        """End the row, and the doubt."""
+        self.answered_at_s, self.failures, self.doubted_since_s = now_s, 0, None
+
+    def failed(self, now_s: float, seconds: float) -> None:
+        """Count a request that got no answer in so many seconds."""
+        if not self.failures:
+            began_s, answered_at_s = now_s - seconds, self.answered_at_s
+            self.silent_since_s = -inf if answered_at_s is None else max(began_s, answered_at_s)
+        self.failures += 1
+
+    def is_silent(self, now_s: float) -> bool:
+        """Tell whether the row is a reason to look at the others."""
+        return self.failures >= FAILURES and now_s - self.silent_since_s >= SILENT_S
+
+    def judge(self, others_s_ago: float, now_s: float) -> None:
+        """Doubt the way, or not, if another process got such an answer so long ago."""
+        if not self.others_can(others_s_ago, now_s):
+            self.doubted_since_s = None
+        elif self.doubted_since_s is None:
+            self.doubted_since_s = now_s
+
+    def others_can(self, others_s_ago: float, now_s: float) -> bool:
+        """Tell whether others can reach the service, if one was answered so long ago."""
+        silent_s, is_doubted = now_s - self.silent_since_s, self.doubted_since_s is not None
+        return others_s_ago < (self.stays_s if is_doubted else min(self.lately_s, silent_s - REPORTED_S))
 
 
 @dataclass(slots=True)
@@ -59,14 +106,18 @@ class OwnWay:
     processes: Callable[[], Awaitable[Sequence[Process]]]
     monotonic: Callable[[], float]
     log: Any
-    _answered_at_s: float | None = None
-    _failures: int = 0
-    _silent_since_s: float = inf
-    _doubted_since_s: float | None = None
+    _all: UnansweredRow = field(default_factory=lambda: UnansweredRow(LATELY_S, STAYS_S))
+    _connecting: UnansweredRow = field(default_factory=lambda: UnansweredRow(CONNECTED_LATELY_S, CONNECTED_STAYS_S))
+    """The row of the requests over connections of their own."""
     _looked_at_s: float = -inf
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _probed_at_s: float = -inf
     _probes: int = 0
+
+    @property
+    def _doubted_since_s(self) -> float | None:
+        known = (self._all.doubted_since_s, self._connecting.doubted_since_s)
+        return min((since_s for since_s in known if since_s is not None), default=None)
 
     @property
     def is_doubted(self) -> bool:
@@ -78,24 +129,25 @@ class OwnWay:
         """Tell whether a probe got no answer either."""
         return self.is_doubted and self._probes > 1
 
-    def answered(self) -> None:
-        """Note that a request was answered."""
-        if self.is_broken:
+    def answered(self, *, connects: bool = False) -> None:
+        """Note that a request was answered. ``connects``: it had a connection of its own."""
+        was_broken, now_s = self.is_broken, self.monotonic()
+        self._all.answered(now_s)
+        if connects:
+            self._connecting.answered(now_s)
+        if was_broken and not self.is_doubted:
             self.log.info("own_way_back")
-        self._answered_at_s = self.monotonic()
-        self._failures = 0
-        self._doubted_since_s = None
 
-    async def failed(self, seconds: float) -> None:
+    async def failed(self, seconds: float, *, connects: bool = False) -> None:
         """Note that a request got no answer within ``seconds``, and look at the others.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
-        if not self._failures:
-            began_s, answered_at_s = self.monotonic() - seconds, self._answered_at_s
-            self._silent_since_s = -inf if answered_at_s is None else max(began_s, answered_at_s)
-        self._failures += 1
+        now_s = self.monotonic()
+        self._all.failed(now_s, seconds)
+        if connects:
+            self._connecting.failed(now_s, seconds)
         await self.look()
 
     async def look(self) -> None:
@@ -105,23 +157,23 @@ class OwnWay:
             redis.exceptions.RedisError: Redis is down.
         """
         async with self._looking:
-            if not self._is_silent or self.monotonic() - self._looked_at_s < LOOK_EVERY_S:
+            if not self._silent or self.monotonic() - self._looked_at_s < LOOK_EVERY_S:
                 return
             self._looked_at_s = self.monotonic()
-            others_s_ago = answered_s_ago(await self.processes(), without=self.name)
-            if self._is_silent:  # still, after the wait for Redis
-                self._judge(others_s_ago)
+            processes, was_doubted = await self.processes(), self.is_doubted
+            others_s_ago = answered_s_ago(processes, without=self.name)
+            connected_s_ago = answered_s_ago(processes, without=self.name, connects=True)
+            if others_s_ago >= STAYS_S:  # they get no answers at all any more, whatever was a minute ago
+                connected_s_ago = inf
+            for row in self._silent:  # those that still are, after the wait for Redis
+                row.judge(connected_s_ago if row is self._connecting else others_s_ago, self.monotonic())
+            if not was_doubted:
+                self._probes, self._probed_at_s = 0, -inf
 
     @property
-    def _is_silent(self) -> bool:
-        return self._failures >= FAILURES and self.monotonic() - self._silent_since_s >= SILENT_S
-
-    def _judge(self, others_s_ago: float) -> None:
+    def _silent(self) -> list[UnansweredRow]:
         now_s = self.monotonic()
-        if not others_can(others_s_ago, now_s - self._silent_since_s, is_doubted=self.is_doubted):
-            self._doubted_since_s = None
-        elif not self.is_doubted:
-            self._doubted_since_s, self._probes, self._probed_at_s = now_s, 0, -inf
+        return [row for row in (self._all, self._connecting) if row.is_silent(now_s)]
 
     def take_probe(self) -> bool:
         """Tell whether a probe of the own way is due, and count it as sent."""
@@ -130,35 +182,32 @@ class OwnWay:
         self._probed_at_s = self.monotonic()
         self._probes += 1
         if self._probes == 2:  # the first one has brought no answer until now
-            self.log.error("own_way_broken", failures=self._failures)
+            self.log.error("own_way_broken", failures=max(self._all.failures, self._connecting.failures))
         return True
 
     def told_in(self, doing: Doing) -> Doing:
         """Add to a report when this process was last answered, and for how long its way has been broken."""
-        now_s, answered_at_s, since_s = self.monotonic(), self._answered_at_s, self._doubted_since_s
+        now_s, since_s = self.monotonic(), self._doubted_since_s
+        answered, connected = (
+            None if row.answered_at_s is None else round(now_s - row.answered_at_s, 1)
+            for row in (self._all, self._connecting)
+        )
         return replace(
             doing,
-            answered_s_ago=None if answered_at_s is None else round(now_s - answered_at_s, 1),
+            answered_s_ago=answered,
+            connected_s_ago=connected,
             cut_off_s=round(now_s - since_s, 1) if since_s is not None and self.is_broken else None,
         )
 
 
-def answered_s_ago(processes: Sequence[Process], *, without: str) -> float:
-    """Return how long ago another process was last answered, in seconds; infinite if none was."""
-    others = (process.doing for process in processes if process.name != without)
-    known = (doing.answered_s_ago for doing in others if doing is not None)
-    return min((ago for ago in known if ago is not None), default=inf)
+def answered_s_ago(processes: Sequence[Process], *, without: str, connects: bool = False) -> float:
+    """Return how long ago another process was last answered, in seconds; infinite if none was.
 
-
-def others_can(others_s_ago: float, silent_s: float, *, is_doubted: bool) -> bool:
-    """Tell whether others can reach the service.
-
-    Args:
-        others_s_ago: How many seconds ago one of them was last answered.
-        silent_s: For how many seconds this process has been silent.
-        is_doubted: Whether this process doubts its own way already. A doubt is kept longer than it takes to begin one.
+    ``connects``: over a connection of the request's own.
     """
-    return others_s_ago < (STAYS_S if is_doubted else min(LATELY_S, silent_s - REPORTED_S))
+    others = [process.doing for process in processes if process.name != without and process.doing is not None]
+    known = (doing.connected_s_ago if connects else doing.answered_s_ago for doing in others)
+    return min((ago for ago in known if ago is not None), default=inf)
 
 
 def was_answered(endpoint: Endpoint, error: BaseException | None) -> bool | None:
@@ -174,9 +223,9 @@ def was_answered(endpoint: Endpoint, error: BaseException | None) -> bool | None
             return None
         case AccessRefused():
             return True if cause.arrived else None
-        case Unsendable() | OutcomeUnknown():
+        case Unsendable():
             return None
-        case ServiceUnavailable():
+        case ServiceUnavailable() | OutcomeUnknown():
             return cause.status is not None
         case NotSent() | CertificateRefused():
             return False

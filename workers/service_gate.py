@@ -45,7 +45,7 @@ from callkeeper.service import (
     Unsendable,
 )
 from callkeeper.service.client import Reseller
-from callkeeper.service.endpoints import DETAILS, QUEUE, TOKEN, AuthMode, Endpoint
+from callkeeper.service.endpoints import DETAILS, EFFECTS, QUEUE, TOKEN, AuthMode, Endpoint
 from workers.answer_patterns import AnswerPatterns
 from workers.own_way import OwnWay, was_answered
 
@@ -192,18 +192,21 @@ class ServiceGate:
         """
         way, is_answered = self.way, was_answered(request[0], request[2])
         was_broken = way.is_broken
+        connects = request[0] in EFFECTS  # a probe of the way says itself that it did
         if is_answered:
-            way.answered()
+            way.answered(connects=connects)
         elif is_answered is False:
             with suppress(RedisError):
-                await way.failed(seconds)
-        if was_broken:
-            self._kept_back = []
-        if is_answered is False and way.is_doubted:
-            self._kept_back += [] if was_broken else [request]
-            return []
-        believed, self._kept_back = [*self._kept_back, request], []
-        return believed
+                await way.failed(seconds, connects=connects)
+        kept_back, self._kept_back = [] if was_broken else self._kept_back, []
+        if not way.is_doubted:
+            return [*kept_back, request]
+        self._kept_back = kept_back
+        if is_answered is not False:
+            return [request]
+        if not was_broken:
+            self._kept_back.append(request)
+        return []
 
     async def _tell(self, endpoint: Endpoint, institution_key: str, error: BaseException | None) -> None:
         """Tell all workers what a finished request says of the scopes it belongs to."""

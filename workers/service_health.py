@@ -5,7 +5,7 @@ calls, both for the account, or a login if there is no token. Each probe is a ta
 delays no other. Its result is reported to the gate like any other, and a success closes the breaker.
 
 A process that doubts its own way to the service (`workers.own_way`) leaves these probes to the others, and probes only its
-own way.
+own way, over new connections.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from callkeeper.service import ResellerError
 from callkeeper.service.endpoints import QUEUE
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
+from workers.own_way import was_answered
 
 POLL_EVERY_S: Final = 0.25
 
@@ -95,8 +96,17 @@ class Probing:
         follow_trace()
         with suppress(ResellerError, RedisError):
             if await self.tools.service.has_token():
-                await (self._list_another() if self.institutions.keys else self.institutions.refresh())
+                await (self._try_to_connect() if self.institutions.keys else self.institutions.refresh())
         self.on_probed()
+
+    async def _try_to_connect(self) -> None:
+        error: ResellerError | None = None
+        try:
+            await self._list_another(connects=True)
+        except ResellerError as failed:
+            error = failed
+        if was_answered(QUEUE, error):
+            self.tools.gate.way.answered(connects=True)
 
     async def _try_account(self) -> None:
         """Log in if there is no token; else list an institution without an open breaker and read a call."""
@@ -107,15 +117,16 @@ class Probing:
         else:
             await asyncio.gather(self._list_another(), self._read_one(), return_exceptions=True)
 
-    async def _list_another(self) -> None:
+    async def _list_another(self, *, connects: bool = False) -> None:
         """List any institution, one without an open breaker and whose queue was not refused last, if there is one.
 
-        A shift has few probes, so each of them must be able to find the one queue that answers.
+        A shift has few probes, so each of them must be able to find the one queue that answers. ``connects``: over a
+        connection of its own.
         """
         ours, barred_s = self.institutions.keys, self.tools.service.barred_s
         away = {breaker.institution_key for breaker in self.tools.store.breakers.opened}
         sound = [key for key in ours - away if barred_s(QUEUE, key) is None]
-        await self._list_one(self.choose(sorted(sound or ours)))
+        await self._list_one(self.choose(sorted(sound or ours)), connects=connects)
 
     async def _read_one(self, institution_key: str | None = None) -> bool:
         """Read stored details of a call, of an institution if given. Return whether there was one."""
@@ -136,8 +147,10 @@ class Probing:
         failed = [0 if record is None else record.plan.reads_failed for record in records]
         return [call_id for call_id, failures in zip(calls, failed, strict=True) if failures == min(failed)]
 
-    async def _list_one(self, institution_key: str) -> None:
+    async def _list_one(self, institution_key: str, *, connects: bool = False) -> None:
         follow_member(institution_key)
         requested_by = self.tools.requested_by(institution_key)
         await self.tools.gate.probe(institution_key, Permit.LISTING)
-        await self.tools.service.queue(institution_key, continue_from=0, page_size=1, requested_by=requested_by)
+        await self.tools.service.queue(
+            institution_key, continue_from=0, page_size=1, requested_by=requested_by, connects=connects
+        )

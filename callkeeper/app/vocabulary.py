@@ -233,7 +233,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "because",
     ),
     "own_way_broken": _event(
-        "this worker gets no answers from the service while others do: it leaves the work to them", "failures"
+        "this worker gets no answers from the service, or none over new connections, while others do: it leaves the work to "
+        "them",
+        "failures",
     ),
     "own_way_back": _event("the service answers this worker again: it works on"),
     "institution_back": _event("the service answers for an institution again", "institution"),

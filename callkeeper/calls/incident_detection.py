@@ -225,9 +225,9 @@ def _cut_off(signals: Signals) -> Iterator[Incident]:
         return
     title = f"Worker {next(iter(since))} cannot" if len(since) == 1 else f"{len(since)} workers cannot"
     advice = (
-        f"{named(since)}: no request is answered there, and others are. The fault is on that host: its network, firewall, "
-        "proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The others do its work. It tries every two seconds "
-        "and works on by itself; if that takes long, stop it."
+        f"{named(since)}: no request is answered there, or none over a new connection, and others are. The fault is on "
+        "that host: its network, firewall, NAT, proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The others do "
+        "its work. It tries every two seconds and works on by itself; if that takes long, stop it."
     )
     yield Incident(_K.WORKER_CUT_OFF, f"{title} reach the service; others can", advice, since=min(since.values()))
 

@@ -199,7 +199,7 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
     except ServiceBusy as error:
         unknown, texts = TurnedAway(endpoint.name, error.reason, error.retry_after_s), error.texts
     except (ServiceUnavailable, AnswerUnreadable) as error:
-        unknown, texts = OutcomeUnknown(endpoint.name, error.reason), error.texts
+        unknown, texts = OutcomeUnknown(endpoint.name, error.reason, answer.status_code), error.texts
     raise unknown.saying(texts)
 
 

@@ -181,13 +181,15 @@ class Reseller:
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         requested_by: str | None = None,
+        connects: bool = False,
     ) -> tuple[QueueEntry, ...]:
         """List a page of active calls.
 
         An entry that cannot be read has no voice id; it does not hide the others.
 
         ``continue_from`` is where the page starts; see docs/assumptions.md. ``search_string`` is part of a phone number
-        or of a member's name. ``start_at`` and ``end_at`` are bounds on a call's start, with a zone.
+        or of a member's name. ``start_at`` and ``end_at`` are bounds on a call's start, with a zone. ``connects``: over a
+        connection of its own.
 
         Raises:
             ValueError: A bound has no zone.
@@ -198,7 +200,7 @@ class Reseller:
         params |= _given(searchString=search_string, startDate=_iso(start_at), endDate=_iso(end_at))
         query = urlencode(params)
         request = self._exchange.on_behalf(endpoints.QUEUE, institution_key, requested_by, query=query)
-        _, record = await self._exchange.read(request, _QUEUE)
+        _, record = await self._exchange.read(request, _QUEUE, connects=connects)
         return record.phone_calls
 
     async def assign(

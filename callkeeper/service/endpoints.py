@@ -154,6 +154,9 @@ INSTITUTION = Endpoint("institution", "GET", "/external/institutions/{}", AuthMo
 UPDATE_INSTITUTION = Endpoint("update-institution", "PUT", "/external/institutions/{}", AuthMode.RESELLER)
 LOGIN_AS = Endpoint("login-as", "POST", "/external/institutions/{}/login", AuthMode.RESELLER)
 
+EFFECTS = frozenset({ASSIGN, ENROLL, REJECT_VOICE})
+"""What changes a call. Each such request opens a connection of its own."""
+
 
 def scope_of(operation: str, institution_key: str) -> str:
     """Return the scope of a request. The institution is empty if the request names none."""

@@ -157,7 +157,14 @@ class AccessRefused(ResellerError):
 
 
 class OutcomeUnknown(ResellerError):
-    """The effect may or may not have been applied. Read the call before sending it again."""
+    """The effect may or may not have been applied. Read the call before sending it again.
+
+    ``status`` is the HTTP status of the answer; None if no whole answer came.
+    """
+
+    def __init__(self, endpoint: str, reason: str, status: int | None = None) -> None:
+        super().__init__(endpoint, reason)
+        self.status = status
 
 
 class TurnedAway(OutcomeUnknown):
@@ -167,7 +174,7 @@ class TurnedAway(OutcomeUnknown):
     """
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
-        super().__init__(endpoint, reason)
+        super().__init__(endpoint, reason, 429)
         self.retry_after_s = retry_after_s
 
 

@@ -141,11 +141,18 @@ class Exchange:
         return institution_list(answer)
 
     async def read(
-        self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
+        self,
+        request: Request,
+        reader: Reader[A],
+        *,
+        may_repeat: bool = True,
+        needs_success: bool = True,
+        connects: bool = False,
     ) -> tuple[ServiceResponse, A]:
         """Send a read or a check. Return its answer and the record in it.
 
         ``may_repeat``: a 401 is followed by a login and one repetition. ``needs_success`` is as in `verdict`.
+        ``connects``: it opens a connection of its own, as an effect does.
 
         Raises:
             ServiceUnavailable: No whole answer within the deadline.
@@ -154,10 +161,11 @@ class Exchange:
             AccessRefused: The request got, or would get, 401 although the token is good.
         """
         endpoint, session = request.endpoint, self.session
+        transport = self._effects if connects else self._reads
         if may_repeat:
             await session.enter(endpoint.name, request.scope)
         async with self._observed(endpoint, request.institution_key):
-            answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
+            answer = await self._in_time(request, self._send_with_token(transport, request, may_repeat=may_repeat))
             if answer.status_code == 401 and (wait_s := session.barred_s(request.scope)) is not None:
                 raise AccessRefused(endpoint.name, wait_s)
             self.looks.look(endpoint, request.institution_key, answer)

@@ -68,6 +68,17 @@ async def until_broken(works: Works, bad: Rig) -> Sequence[Call]:
     return calls
 
 
+async def calls_in_turn(works: Works, bad: Rig) -> None:
+    """Let calls begin until the bad worker knows that its way is broken. Each worker is woken for every other call."""
+    for n in range(2 * NOTICED_S):
+        await works.rig.push(works.stage.call(Happening(Kind.END, 40), key=(KEY, OTHER)[n % 2]))
+        (bad, works.rig)[n % 2].shift.wakeups.wake()
+        await asyncio.sleep(1)
+        if bad.tools.gate.way.is_broken:
+            return
+    raise AssertionError("the bad worker never doubted its way")
+
+
 @pytest.mark.parametrize("from_the_start", [True, False])
 @pytest.mark.parametrize("how", ["refused", "hanging"])
 def test_calls_are_assigned_by_the_worker_that_can(how: str, from_the_start: bool) -> None:
@@ -81,6 +92,31 @@ def test_calls_are_assigned_by_the_worker_that_can(how: str, from_the_start: boo
             assert max(works.assigned_s(call) or 99.0 for call in calls) <= 1
             await asyncio.sleep(60)
             assert all(0 < len(works.checks_s(call)) <= 20 for call in calls)
+
+    virtually(law())
+
+
+@pytest.mark.parametrize("how", ["refused", "hanging"])
+def test_calls_are_assigned_by_the_worker_that_can_open_connections(how: str) -> None:
+    """If a host opens none, and reads go on over kept ones, its worker is named, and works on when it can again."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            connecting = Between(works.stage.transport)
+            bad = works.join(Between(works.stage.transport), BAD, connecting=connecting)
+            await calls_for(works, 15)
+            afflict(how, connecting)
+            await calls_in_turn(works, bad)
+            calls = await calls_for(works, 60)
+            [incident] = await incidents(works)
+            assert incident.title == "Worker box-2:7 cannot reach the service; others can"
+            await asyncio.sleep(2)
+            assert max(works.assigned_s(call) or 99.0 for call in calls) <= 1
+            assert await open_breakers(works.rig.redis) == []
+            afflict("", connecting)
+            await asyncio.sleep(8)
+            assert await incidents(works) == []
+            assert not bad.tools.gate.way.is_doubted
 
     virtually(law())
 

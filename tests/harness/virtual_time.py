@@ -107,6 +107,7 @@ class Rig:
         redis: A client, or what a test puts in front of one.
         book: The rules; the shipped ones unless told otherwise.
         transport: Replaces the stand-in's own, for tests that change requests or answers.
+        connecting: The same for requests over connections of their own, if they have another one.
         now_ms: Redis's clock, where it differs from the stand-in's.
         login: How often the service account may log in.
         outbox: Where outcomes wait to be sent, if there is a receiver.
@@ -126,6 +127,7 @@ class Rig:
         book: RuleBook = SHIPPED,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
+        connecting: httpx.AsyncBaseTransport | None = None,
         now_ms: Callable[[], int] | None = None,
         login: LoginPolicy | None = None,
         outbox: Keys | None = None,
@@ -180,7 +182,7 @@ class Rig:
             config,
             tokens,
             reads_transport=wire,
-            effects_transport=wire,
+            effects_transport=wire if connecting is None else AnnouncingTransport(connecting),
             clock=self.clock.monotonic,
             log=log,
             observe=gate.report,

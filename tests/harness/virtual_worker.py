@@ -97,16 +97,27 @@ class Works:
         self.most_in_flight: Counter[str] = Counter()
 
     def _hire(
-        self, credentials: Credentials = CREDENTIALS, *, between: Between | None = None, name: str = "worker-1"
+        self,
+        credentials: Credentials = CREDENTIALS,
+        *,
+        between: Between | None = None,
+        connecting: Between | None = None,
+        name: str = "worker-1",
     ) -> Rig:
         self._connected.append(in_step(self._redis_url))
-        transport = self.between if between is None else between
-        redis = self._connected[-1]
-        return Rig(self.stage, redis, self.book, transport=transport, credentials=credentials, name=name)
+        return Rig(
+            self.stage,
+            self._connected[-1],
+            self.book,
+            transport=self.between if between is None else between,
+            connecting=connecting,
+            credentials=credentials,
+            name=name,
+        )
 
-    def join(self, between: Between, name: str = "box-2-7-aa") -> Rig:
-        """Let another worker begin, which has its own way to the service."""
-        rig = self._hire(between=between, name=name)
+    def join(self, between: Between, name: str = "box-2-7-aa", *, connecting: Between | None = None) -> Rig:
+        """Let another worker begin, which has its own way to the service, or two: another one for new connections."""
+        rig = self._hire(between=between, connecting=connecting, name=name)
         self.others.append((rig, asyncio.ensure_future(self.work(rig))))
         return rig
 

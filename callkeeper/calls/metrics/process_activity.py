@@ -13,8 +13,9 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``shift_s`` is how long its shift has lasted; None: it has none, or is no worker. ``calls``, ``listings``, ``outcomes``
     and ``archived`` are what it has in flight. ``did`` is what the shift has done so far. ``streams``: open streams of a
-    web process. ``answered_s_ago``: how long ago the service answered it; None: not yet. ``cut_off_s``: for how long it has
-    known that it cannot reach the service although others can; None: it can, or nobody can.
+    web process. ``answered_s_ago``: how long ago the service answered it, and ``connected_s_ago``: over a connection of
+    that request's own; None: not yet. ``cut_off_s``: for how long it has known that it cannot reach the service although
+    others can; None: it can, or nobody can.
     """
 
     shift_s: float | None = None
@@ -25,6 +26,7 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     did: str = ""
     streams: int = 0
     answered_s_ago: float | None = None
+    connected_s_ago: float | None = None
     cut_off_s: float | None = None
 
 

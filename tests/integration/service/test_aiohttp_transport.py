@@ -37,6 +37,17 @@ async def test_check_on_a_dropped_kept_alive_connection_arrives_once() -> None:
     assert first.connection == check.connection
 
 
+async def test_listing_that_connects_has_a_connection_of_its_own() -> None:
+    """It arrives only if a new connection can be opened, as an effect does; others share one that is kept."""
+    answer = reply(200, b'{"success":true,"phoneCalls":[]}')
+    async with raw_service(always(answer)) as service, client(service.url) as reseller:
+        for connects in (False, True, True, False):
+            await reseller.queue("cu-1", continue_from=0, page_size=1, requested_by="bot", connects=connects)
+    first, own, another, last = (arrival.connection for arrival in service.arrivals)
+    assert first == last
+    assert len({first, own, another}) == 3
+
+
 async def test_check_answered_401_arrives_once() -> None:
     """A check is never repeated, not even after a 401: the caller books another one."""
     async with raw_service(always(reply(401))) as service, client(service.url) as reseller:

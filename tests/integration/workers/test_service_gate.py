@@ -32,9 +32,17 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import parse_errors
 from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from callkeeper.calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
-from callkeeper.service import CallNotFound, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, Unsendable
+from callkeeper.service import (
+    CallNotFound,
+    LoginRefused,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceBusy,
+    ServiceUnavailable,
+    Unsendable,
+)
 from callkeeper.service.client import Reseller
-from callkeeper.service.endpoints import DETAILS, INSTITUTIONS, QUEUE, TOKEN, Endpoint
+from callkeeper.service.endpoints import DETAILS, ENROLL, INSTITUTIONS, QUEUE, TOKEN, Endpoint
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
@@ -523,7 +531,7 @@ async def with_another_that_is_answered(rig: Rig, seconds_ago: float = 0.1) -> S
     await rig.institutions.refresh()
     rig.stage.advance(10)
     other = FigureWriter(Figures(), Author("box-2-7-aa", "worker"), now_ms=rig.now_ms)
-    other.doing = partial(Doing, answered_s_ago=seconds_ago)
+    other.doing = partial(Doing, answered_s_ago=seconds_ago, connected_s_ago=seconds_ago)
     await other.write_async(rig.redis)
     return rig.tools.gate
 
@@ -563,6 +571,20 @@ async def test_failures_count_at_once_if_nobody_else_is_answered(rig: Rig) -> No
     gate = await with_another_that_is_answered(rig, seconds_ago=6.0)
     for _ in range(FAILURES_THAT_OPEN):
         await gate.report(DETAILS, KEY, NO_ANSWER, 6.0)
+    assert await away(rig) == {KEY}
+
+
+async def test_answered_reads_hide_no_effects_without_an_answer(rig: Rig) -> None:
+    """Effects open connections, reads keep theirs. The failures are kept back until an effect is answered."""
+    gate = await with_another_that_is_answered(rig)
+    lost = OutcomeUnknown(ENROLL.name, "no whole answer: connection closed")
+    for _ in range(FAILURES_THAT_OPEN):
+        await gate.report(ENROLL, KEY, lost, 6.0)
+        await gate.report(DETAILS, OTHER, None, 0.1)
+    assert gate.way.is_doubted
+    assert await away(rig) == set()
+    gate.way.answered(connects=True)
+    await gate.report(QUEUE, OTHER, None, 0.1)
     assert await away(rig) == {KEY}
 
 

@@ -27,7 +27,18 @@ from callkeeper.service import (
 from callkeeper.service.endpoints import DETAILS, ENROLL, TOKEN, Endpoint
 from callkeeper.service.network_failure import CertificateFault
 from tests.unit.calls.specimens import NOW
-from workers.own_way import FAILURES, PROBE_EVERY_S, OwnWay, answered_s_ago, others_can, was_answered
+from workers.own_way import (
+    CONNECTED_LATELY_S,
+    CONNECTED_STAYS_S,
+    FAILURES,
+    LATELY_S,
+    PROBE_EVERY_S,
+    STAYS_S,
+    OwnWay,
+    UnansweredRow,
+    answered_s_ago,
+    was_answered,
+)
 
 OWN, OTHER = "box-1-7-aa", "box-2-7-bb"
 NO_LOGIN = ServiceUnavailable(TOKEN.name, "the last login got no answer")
@@ -56,7 +67,8 @@ ARRIVED: dict[str, tuple[Endpoint, BaseException | None, bool | None]] = {
         not_sent(CertificateRefused(ENROLL.name, CertificateFault.EXPIRED)),
         False,
     ),
-    "effect that may have arrived": (ENROLL, OutcomeUnknown(ENROLL.name, "no whole answer"), None),
+    "500 of an effect": (ENROLL, OutcomeUnknown(ENROLL.name, "status 500", 500), True),
+    "effect that may have arrived": (ENROLL, OutcomeUnknown(ENROLL.name, "no whole answer"), False),
     "our guard": (ENROLL, not_sent(RuntimeError("frozen too long")), None),
     "value that cannot be sent": (DETAILS, Unsendable(DETAILS.name, "a line break"), None),
     "login without an answer": (TOKEN, ServiceUnavailable(TOKEN.name, "no whole answer"), False),
@@ -93,7 +105,10 @@ def test_others_can_if_one_was_answered_since_and_lately(
     others_s_ago: float, silent_s: float, is_doubted: bool, expected: bool
 ) -> None:
     """An answer from the time when this process began to fail proves nothing. A doubt that is there stays longer."""
-    assert others_can(others_s_ago, silent_s, is_doubted=is_doubted) is expected
+    row = UnansweredRow(
+        LATELY_S, STAYS_S, silent_since_s=100.0 - silent_s, doubted_since_s=50.0 if is_doubted else None
+    )
+    assert row.others_can(others_s_ago, 100.0) is expected
 
 
 def process(name: str, doing: Doing | None) -> Process:
@@ -114,6 +129,7 @@ class Beside:
     """A process beside others, with a clock that tests move."""
 
     others_s_ago: float = 0.0
+    connected_s_ago: float | None = None
     now_s: float = 100.0
     looks: int = 0
 
@@ -121,7 +137,7 @@ class Beside:
         """Return another process that reports."""
         self.looks += 1
         await asyncio.sleep(0)
-        return [process(OTHER, Doing(answered_s_ago=self.others_s_ago))]
+        return [process(OTHER, Doing(answered_s_ago=self.others_s_ago, connected_s_ago=self.connected_s_ago))]
 
     def way(self) -> OwnWay:
         """Return a way of which nothing is known yet."""
@@ -196,6 +212,53 @@ async def test_doubt_ends_if_others_are_answered_no_more() -> None:
     assert not way.is_doubted
 
 
+async def without_new_connections(beside: Beside) -> OwnWay:
+    """Return a way on which effects got no answer for 6 s, and a read was answered meanwhile."""
+    way = beside.way()
+    way.answered(connects=True)
+    beside.now_s += 10
+    for _ in range(FAILURES):
+        await way.failed(6.0, connects=True)
+        way.answered()
+    await way.look()
+    return way
+
+
+async def test_way_that_lets_no_new_connection_through_is_doubted_although_reads_are_answered() -> None:
+    """If others open connections: effects would all fail here. An answer over a kept one does not end the doubt."""
+    way = await without_new_connections(Beside(connected_s_ago=3.5))
+    assert way.is_doubted
+    way.answered()
+    assert way.is_doubted
+    way.answered(connects=True)
+    assert not way.is_doubted
+
+
+@pytest.mark.parametrize("connected_s_ago", [None, 4.5, CONNECTED_LATELY_S])
+async def test_effects_that_fail_for_all_let_nobody_doubt(connected_s_ago: float | None) -> None:
+    """Reads of others prove nothing of new connections, nor do effects from before; an older release tells of none."""
+    assert not (await without_new_connections(Beside(connected_s_ago=connected_s_ago))).is_doubted
+
+
+async def test_doubt_of_new_connections_stays_for_a_minute_without_effects_of_others() -> None:
+    """A night has few calls. Then nobody is known to be better off."""
+    beside = Beside(connected_s_ago=3.5)
+    way = await without_new_connections(beside)
+    for later_s, is_doubted in ((CONNECTED_STAYS_S - 1, True), (CONNECTED_STAYS_S, False)):
+        beside.connected_s_ago, beside.now_s = later_s, beside.now_s + 1
+        await way.look()
+        assert way.is_doubted is is_doubted
+
+
+async def test_doubt_of_new_connections_ends_if_others_get_no_answers_at_all() -> None:
+    """Then it is the service that fails, though effects of others were answered within the minute."""
+    beside = Beside(connected_s_ago=3.5)
+    way = await without_new_connections(beside)
+    beside.connected_s_ago, beside.others_s_ago, beside.now_s = 20.0, STAYS_S, beside.now_s + 1
+    await way.look()
+    assert not way.is_doubted
+
+
 async def test_way_is_broken_if_a_probe_gets_no_answer() -> None:
     """A doubt alone is told to nobody: the first of the probes, every two seconds, has to fail before."""
     beside = Beside()
@@ -207,6 +270,8 @@ async def test_way_is_broken_if_a_probe_gets_no_answer() -> None:
     assert told == [(True, False, False, None), (True, False, True, 2.0), (True, False, True, 4.0)]
     way.answered()
     assert way.told_in(Doing(calls=1)) == Doing(calls=1, answered_s_ago=0.0)
+    way.answered(connects=True)
+    assert way.told_in(Doing()) == Doing(answered_s_ago=0.0, connected_s_ago=0.0)
     assert not way.take_probe()
 
 

@@ -26,7 +26,9 @@ class Stage:
         self.reads_failed: dict[CallId, int] = {}
         self.barred: dict[str, float] = {}
         self.has_token = True
-        self.way = SimpleNamespace(look=self._nothing, is_doubted=False, take_probe=lambda: True)
+        self.way = SimpleNamespace(
+            look=self._nothing, is_doubted=False, take_probe=lambda: True, answered=self._connected
+        )
         store = SimpleNamespace(
             budget=SimpleNamespace(poll=self._nothing),
             breakers=SimpleNamespace(
@@ -51,6 +53,10 @@ class Stage:
         self.probing = Probing(
             cast("Any", tools), cast("Any", self.institutions), on_probed=self._probed, choose=lambda calls: calls[0]
         )
+
+    def _connected(self, *, connects: bool) -> None:
+        assert connects
+        self.sent.append("connected")
 
     def _probed(self) -> None:
         self.times += 1
@@ -182,7 +188,7 @@ async def test_process_that_doubts_its_own_way_probes_only_that() -> None:
     """It takes no probe of a breaker, which would fail and keep the others waiting. Any queue tells whether it arrives."""
     stage = Stage(WHOLE, QUEUES)
     stage.way.is_doubted = True
-    assert [row for row in await stage.probe() if row[0] != "probe"] == [("queue", "cu-2")]
+    assert [row for row in await stage.probe() if row[0] != "probe"] == [("queue", "cu-2"), "connected"]
     stage.way.take_probe = lambda: False
     stage.sent.clear()
     assert await stage.probe() == []
