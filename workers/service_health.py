@@ -5,12 +5,12 @@ calls, both for the account, or a login if there is no token. Each probe is a ta
 delays no other. Its result is reported to the gate like any other, and a success closes the breaker.
 
 A process that doubts its own way to the service (`workers.own_way`) leaves these probes to the others, and probes only its
-own way, over new connections.
+own way, over new connections: by a listing and by a read, because one endpoint can fail for everybody.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,7 +22,7 @@ from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, Request
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ResellerError
-from callkeeper.service.endpoints import QUEUE
+from callkeeper.service.endpoints import DETAILS, QUEUE, Endpoint
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 from workers.own_way import was_answered
@@ -100,12 +100,19 @@ class Probing:
         self.on_probed()
 
     async def _try_to_connect(self) -> None:
+        await asyncio.gather(
+            self._note_answer(QUEUE, self._list_another(connects=True)),
+            self._note_answer(DETAILS, self._read_one(connects=True)),
+        )
+
+    async def _note_answer(self, endpoint: Endpoint, request: Awaitable[bool]) -> None:
+        """Note whether a request over a connection of its own was answered, if it was made at all."""
         error: ResellerError | None = None
         try:
-            await self._list_another(connects=True)
+            is_made = await request
         except ResellerError as failed:
-            error = failed
-        if was_answered(QUEUE, error):
+            is_made, error = True, failed
+        if is_made and was_answered(endpoint, error):
             self.tools.gate.way.answered(connects=True)
 
     async def _try_account(self) -> None:
@@ -117,7 +124,7 @@ class Probing:
         else:
             await asyncio.gather(self._list_another(), self._read_one(), return_exceptions=True)
 
-    async def _list_another(self, *, connects: bool = False) -> None:
+    async def _list_another(self, *, connects: bool = False) -> bool:
         """List any institution, one without an open breaker and whose queue was not refused last, if there is one.
 
         A shift has few probes, so each of them must be able to find the one queue that answers. ``connects``: over a
@@ -127,8 +134,9 @@ class Probing:
         away = {breaker.institution_key for breaker in self.tools.store.breakers.opened}
         sound = [key for key in ours - away if barred_s(QUEUE, key) is None]
         await self._list_one(self.choose(sorted(sound or ours)), connects=connects)
+        return True
 
-    async def _read_one(self, institution_key: str | None = None) -> bool:
+    async def _read_one(self, institution_key: str | None = None, *, connects: bool = False) -> bool:
         """Read stored details of a call, of an institution if given. Return whether there was one."""
         ours = self.institutions.keys
         calls = [call for call in await self.tools.store.some_calls(institution_key) if call.institution_key in ours]
@@ -138,7 +146,7 @@ class Probing:
         follow_member(*call_id)
         requested_by = self.tools.requested_by(call_id.institution_key)
         await self.tools.gate.probe(call_id.institution_key, Permit.READ)
-        await self.tools.service.details(*call_id, check=False, requested_by=requested_by)
+        await self.tools.service.details(*call_id, check=False, requested_by=requested_by, connects=connects)
         return True
 
     async def _soundest(self, calls: Sequence[CallId]) -> Sequence[CallId]:

@@ -232,12 +232,15 @@ class Reseller:
             raise OutcomeUnknown(endpoint.name, "the answer names no voice id")
         return settled
 
-    async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
+    async def details(
+        self, institution_key: str, voice_id: str, *, check: bool, requested_by: str, connects: bool = False
+    ) -> PhoneCall:
         """Read a call's record, asking the voice provider again if ``check``.
 
         The record is in ``phoneCall``; if that is null or missing, at the top level of the answer (Assumed
         (`details-two-records`): of two, ``phoneCall`` counts). ``voice_id`` is the
         real or an alternate id; the service resolves either. A check costs one of the call's 20 and is never repeated.
+        ``connects``: over a connection of its own.
 
         Raises:
             CallNotFound: The service knows no such call.
@@ -250,7 +253,7 @@ class Reseller:
         request = self._exchange.on_behalf(
             endpoints.DETAILS, institution_key, requested_by, voice_id, query=query, is_check=check
         )
-        answer, record = await self._exchange.read(request, _DETAILS, may_repeat=not check)
+        answer, record = await self._exchange.read(request, _DETAILS, may_repeat=not check, connects=connects)
         return record.phone_call or top_level_call(answer)
 
     async def enroll(

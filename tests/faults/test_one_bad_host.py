@@ -231,3 +231,26 @@ def test_institution_that_hangs_makes_no_worker_doubt_for_long() -> None:
             assert {one.institution_key for one in await open_breakers(works.rig.redis)} == {OTHER}
 
     virtually(law())
+
+
+@pytest.mark.parametrize("how", ["hangs_at", "drops_at"])
+def test_queue_that_answers_nobody_makes_no_worker_stand_aside(how: str) -> None:
+    """Workers that have only listings to make find out by a read that they are sound, and none is named."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            second = Between(works.stage.transport)
+            other = works.join(second, BAD)
+            for n in range(3):
+                await works.call((KEY, OTHER)[n % 2], lasts_s=300)
+            await asyncio.sleep(15)
+            for between in (works.between, second):
+                setattr(between, how, "/queue")
+            for _ in range(120):
+                await asyncio.sleep(0.5)
+                assert not any(rig.tools.gate.way.is_broken for rig in (works.rig, other))
+            kinds = {incident.kind for incident in await incidents(works)}
+            assert IncidentKind.LISTING_REFUSED in kinds
+            assert IncidentKind.WORKER_CUT_OFF not in kinds
+
+    virtually(law())

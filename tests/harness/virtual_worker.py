@@ -52,11 +52,15 @@ class LoopClock(HandClock):
 
 
 class Between(httpx.AsyncBaseTransport):
-    """Stands between workers and service. It can be slow for an institution, refuse connections, hang, or lose answers."""
+    """Stands between workers and service. It can be slow for an institution, refuse connections, hang, or lose answers.
+
+    ``hangs_at`` and ``drops_at`` are the ends of paths whose requests hang, or lose their connection.
+    """
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner = inner
         self.slow: dict[str, float] = {}
+        self.hangs_at = self.drops_at = "nowhere"
         self.is_refusing = False
         self.is_hanging = False
         self.is_losing = False
@@ -67,7 +71,10 @@ class Between(httpx.AsyncBaseTransport):
         self.begun += 1
         if self.is_refusing:
             raise httpx.ConnectError("connection refused")
-        if self.is_hanging:
+        path = request.url.path
+        if path.endswith(self.drops_at):
+            raise httpx.ReadError("connection reset")
+        if self.is_hanging or path.endswith(self.hangs_at):
             await asyncio.sleep(3600)
         await asyncio.sleep(self.slow.get(request.headers.get("InstitutionKey", ""), ANSWER_S))
         answer = await self.inner.handle_async_request(request)

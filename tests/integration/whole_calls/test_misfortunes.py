@@ -36,11 +36,15 @@ class Broken(Altered):
         super().__init__(rig)
         self._voice_id = voice_id
 
-    async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
+    async def details(
+        self, institution_key: str, voice_id: str, *, check: bool, requested_by: str, connects: bool = False
+    ) -> PhoneCall:
         """Read, or raise."""
         if voice_id == self._voice_id:
             raise ZeroDivisionError("a value that is nobody's business")
-        return await super().details(institution_key, voice_id, check=check, requested_by=requested_by)
+        return await super().details(
+            institution_key, voice_id, check=check, requested_by=requested_by, connects=connects
+        )
 
 
 def item(call: Call) -> str:

@@ -22,6 +22,7 @@ class Stage:
         self.sent: list[Any] = []
         self.hangs = False
         self.fails = False
+        self.fails_at: frozenset[str] = frozenset()
         self.times = 0
         self.reads_failed: dict[CallId, int] = {}
         self.barred: dict[str, float] = {}
@@ -88,7 +89,7 @@ class Stage:
             self.sent.append((name, *arguments))
             if self.hangs:
                 await asyncio.Event().wait()
-            if self.fails:
+            if self.fails or name in self.fails_at:
                 raise ServiceUnavailable(name, "503")
 
         return request
@@ -192,6 +193,18 @@ async def test_process_that_doubts_its_own_way_probes_only_that() -> None:
     stage.way.take_probe = lambda: False
     stage.sent.clear()
     assert await stage.probe() == []
+
+
+@pytest.mark.parametrize(
+    ("fails", "connected"), [((), 2), (("queue",), 1), (("details",), 1), (("queue", "details"), 0)]
+)
+async def test_own_way_is_probed_by_a_listing_and_by_a_read(fails: tuple[str, ...], connected: int) -> None:
+    """An endpoint that fails for everybody must not make a sound process leave its work."""
+    stage = Stage(calls=(CallId("cu-1", "v-1"),))
+    stage.way.is_doubted, stage.fails_at = True, frozenset(fails)
+    sent = await stage.probe()
+    assert {("queue", "cu-2"), ("details", "cu-1", "v-1")} <= {*sent}
+    assert sent.count("connected") == connected
 
 
 async def test_process_that_doubts_its_own_way_leaves_logins_to_others() -> None:
