@@ -3,8 +3,8 @@
 A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
 open the breakers of every institution. So a worker whose requests get no answer at all, not even a status, asks whether
 other processes were answered meanwhile. If so, it doubts its own way: it claims nothing, holds its failures back, and
-sends a probe every two seconds. The first answer ends the doubt. If the first probe gets no answer either, the way counts
-as broken: that is an incident, and the worker releases the calls that wait for an answer.
+sends a probe every two seconds. The first answer ends the doubt. Once a probe has failed, the way counts as broken: that is
+an incident, and the worker releases the calls that wait for an answer.
 
 A host may have lost only the way for new connections: its name server fails, or its firewall or NAT lets no more through.
 Then reads go on over kept connections, and effects, which open one each, get no answer. So these are a row of their own,
@@ -112,22 +112,23 @@ class OwnWay:
     _looked_at_s: float = -inf
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _probed_at_s: float = -inf
-    _probes: int = 0
+    _has_probe_failed: bool = False
 
     @property
-    def _doubted_since_s(self) -> float | None:
+    def doubted_since_s(self) -> float | None:
+        """Return since when the way is doubted, by the monotonic clock; None if it is not."""
         known = (self._all.doubted_since_s, self._connecting.doubted_since_s)
         return min((since_s for since_s in known if since_s is not None), default=None)
 
     @property
     def is_doubted(self) -> bool:
         """Tell whether others are answered and this process is not: then it leaves all work to them."""
-        return self._doubted_since_s is not None
+        return self.doubted_since_s is not None
 
     @property
     def is_broken(self) -> bool:
         """Tell whether a probe got no answer either."""
-        return self.is_doubted and self._probes > 1
+        return self.is_doubted and self._has_probe_failed
 
     def answered(self, *, connects: bool = False) -> None:
         """Note that a request was answered. ``connects``: it had a connection of its own."""
@@ -168,7 +169,7 @@ class OwnWay:
             for row in self._silent:  # those that still are, after the wait for Redis
                 row.judge(connected_s_ago if row is self._connecting else others_s_ago, self.monotonic())
             if not was_doubted:
-                self._probes, self._probed_at_s = 0, -inf
+                self._has_probe_failed, self._probed_at_s = False, -inf
 
     @property
     def _silent(self) -> list[UnansweredRow]:
@@ -176,18 +177,22 @@ class OwnWay:
         return [row for row in (self._all, self._connecting) if row.is_silent(now_s)]
 
     def take_probe(self) -> bool:
-        """Tell whether a probe of the own way is due, and count it as sent."""
+        """Tell whether a probe of the own way is due, and note that it is sent."""
         if not self.is_doubted or self.monotonic() - self._probed_at_s < PROBE_EVERY_S:
             return False
         self._probed_at_s = self.monotonic()
-        self._probes += 1
-        if self._probes == 2:  # the first one has brought no answer until now
-            self.log.error("own_way_broken", failures=max(self._all.failures, self._connecting.failures))
         return True
+
+    def probe_ended(self, doubted_since_s: float | None) -> None:
+        """Note the end of a probe that began during the doubt since then: it failed if that doubt is still there."""
+        if self.doubted_since_s is None or self.doubted_since_s != doubted_since_s or self._has_probe_failed:
+            return
+        self._has_probe_failed = True
+        self.log.error("own_way_broken", failures=max(self._all.failures, self._connecting.failures))
 
     def told_in(self, doing: Doing) -> Doing:
         """Add to a report when this process was last answered, and for how long its way has been broken."""
-        now_s, since_s = self.monotonic(), self._doubted_since_s
+        now_s, since_s = self.monotonic(), self.doubted_since_s if self.is_broken else None
         answered, connected = (
             None if row.answered_at_s is None else round(now_s - row.answered_at_s, 1)
             for row in (self._all, self._connecting)
@@ -196,7 +201,7 @@ class OwnWay:
             doing,
             answered_s_ago=answered,
             connected_s_ago=connected,
-            cut_off_s=round(now_s - since_s, 1) if since_s is not None and self.is_broken else None,
+            cut_off_s=None if since_s is None else round(now_s - since_s, 1),
         )
 
 

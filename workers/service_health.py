@@ -92,11 +92,15 @@ class Probing:
         self.on_probed()
 
     async def _try_way(self) -> None:
-        """Send a request that any answer to shows that this process reaches the service. It leaves logins to others."""
+        """Send requests that any answer to shows that this process reaches the service. It leaves logins to others."""
         follow_trace()
-        with suppress(ResellerError, RedisError):
+        way = self.tools.gate.way
+        since_s = way.doubted_since_s
+        with suppress(RedisError):
             if await self.tools.service.has_token():
-                await (self._try_to_connect() if self.institutions.keys else self.institutions.refresh())
+                with suppress(ResellerError):
+                    await (self._try_to_connect() if self.institutions.keys else self.institutions.refresh())
+                way.probe_ended(since_s)
         self.on_probed()
 
     async def _try_to_connect(self) -> None:

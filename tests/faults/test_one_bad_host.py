@@ -20,7 +20,7 @@ from tests.harness.virtual_worker import OTHER, Between, Works, working
 
 BAD: Final = "box-2-7-aa"
 NOTICED_S: Final = 20
-"""Requests that hang fail after 6 s, and the bad worker has to have two; then a probe has 2 s."""
+"""Requests that hang fail after 6 s, and the bad worker has to have two; then a probe has 6 s."""
 
 
 def afflict(how: str, *ways: Between) -> None:
@@ -252,5 +252,27 @@ def test_queue_that_answers_nobody_makes_no_worker_stand_aside(how: str) -> None
             kinds = {incident.kind for incident in await incidents(works)}
             assert IncidentKind.LISTING_REFUSED in kinds
             assert IncidentKind.WORKER_CUT_OFF not in kinds
+
+    virtually(law())
+
+
+def test_slow_queue_beside_details_that_hang_makes_no_worker_stand_aside() -> None:
+    """A probe whose listing takes 3 s is answered: nobody takes it for failed because the next one is due before."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            second = Between(works.stage.transport)
+            other = works.join(second, BAD)
+            for n in range(5):
+                await works.call((KEY, OTHER)[n % 2], lasts_s=300)
+            await asyncio.sleep(15)
+            doubts = 0
+            for between in (works.between, second):
+                between.hangs_at, between.slow = "/details", {KEY: 3.0, OTHER: 3.0}
+            for _ in range(480):
+                await asyncio.sleep(0.25)
+                doubts += any(rig.tools.gate.way.is_doubted for rig in (works.rig, other))
+                assert not any(rig.tools.gate.way.is_broken for rig in (works.rig, other))
+            assert doubts
 
     virtually(law())

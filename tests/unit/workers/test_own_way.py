@@ -259,15 +259,17 @@ async def test_doubt_of_new_connections_ends_if_others_get_no_answers_at_all() -
     assert not way.is_doubted
 
 
-async def test_way_is_broken_if_a_probe_gets_no_answer() -> None:
-    """A doubt alone is told to nobody: the first of the probes, every two seconds, has to fail before."""
+async def test_way_is_broken_once_a_probe_has_failed() -> None:
+    """A doubt alone is told to nobody, nor that the next probe is sent while the first one is still under way."""
     beside = Beside()
     way = await silent(beside)
-    told = []
+    since_s, told = way.doubted_since_s, []
     for _ in range(3):
         told.append((way.take_probe(), way.take_probe(), way.is_broken, way.told_in(Doing()).cut_off_s))
         beside.now_s += PROBE_EVERY_S
-    assert told == [(True, False, False, None), (True, False, True, 2.0), (True, False, True, 4.0)]
+    assert told == [(True, False, False, None)] * 3
+    way.probe_ended(since_s)
+    assert (way.is_broken, way.told_in(Doing()).cut_off_s) == (True, 6.0)
     way.answered()
     assert way.told_in(Doing(calls=1)) == Doing(calls=1, answered_s_ago=0.0)
     way.answered(connects=True)
@@ -276,16 +278,18 @@ async def test_way_is_broken_if_a_probe_gets_no_answer() -> None:
 
 
 async def test_new_doubt_is_no_broken_way_yet() -> None:
-    """What an earlier doubt found does not count in the next one."""
+    """What a probe of an earlier doubt found does not count in the next one, also if that probe ends later."""
     beside = Beside()
     way = await silent(beside)
-    for _ in range(2):
-        way.take_probe()
-        beside.now_s += PROBE_EVERY_S
+    earlier_s = way.doubted_since_s
+    way.probe_ended(earlier_s)
+    assert way.is_broken
     way.answered()
+    way.probe_ended(earlier_s)
     beside.now_s += 10
     for _ in range(FAILURES):
         await way.failed(6.0)
+    way.probe_ended(earlier_s)
     assert way.is_doubted
     assert not way.is_broken
 

@@ -12,6 +12,9 @@ from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ServiceUnavailable
 from workers.service_health import Probing
 
+DOUBTED_SINCE_S = 7.0
+TRIED = ("tried since", DOUBTED_SINCE_S)
+
 
 class Stage:
     """Stands for a worker's tools and institutions; ``sent`` has what was asked of the service."""
@@ -28,7 +31,12 @@ class Stage:
         self.barred: dict[str, float] = {}
         self.has_token = True
         self.way = SimpleNamespace(
-            look=self._nothing, is_doubted=False, take_probe=lambda: True, answered=self._connected
+            look=self._nothing,
+            is_doubted=False,
+            doubted_since_s=DOUBTED_SINCE_S,
+            take_probe=lambda: True,
+            answered=self._connected,
+            probe_ended=self._way_tried,
         )
         store = SimpleNamespace(
             budget=SimpleNamespace(poll=self._nothing),
@@ -58,6 +66,9 @@ class Stage:
     def _connected(self, *, connects: bool) -> None:
         assert connects
         self.sent.append("connected")
+
+    def _way_tried(self, since_s: float | None) -> None:
+        self.sent.append(("tried since", since_s))
 
     def _probed(self) -> None:
         self.times += 1
@@ -189,7 +200,7 @@ async def test_process_that_doubts_its_own_way_probes_only_that() -> None:
     """It takes no probe of a breaker, which would fail and keep the others waiting. Any queue tells whether it arrives."""
     stage = Stage(WHOLE, QUEUES)
     stage.way.is_doubted = True
-    assert [row for row in await stage.probe() if row[0] != "probe"] == [("queue", "cu-2"), "connected"]
+    assert [row for row in await stage.probe() if row[0] != "probe"] == [("queue", "cu-2"), "connected", TRIED]
     stage.way.take_probe = lambda: False
     stage.sent.clear()
     assert await stage.probe() == []
@@ -207,6 +218,20 @@ async def test_own_way_is_probed_by_a_listing_and_by_a_read(fails: tuple[str, ..
     assert sent.count("connected") == connected
 
 
+async def test_probe_of_the_own_way_has_failed_only_when_both_requests_have_ended() -> None:
+    """A slow answer may still come."""
+    stage = Stage(calls=(CallId("cu-1", "v-1"),))
+    stage.way.is_doubted = stage.hangs = True
+    async with stage.probing.running():
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert ("details", "cu-1", "v-1") in stage.sent
+        assert TRIED not in stage.sent
+    failing = Stage(calls=(CallId("cu-1", "v-1"),))
+    failing.way.is_doubted = failing.fails = True
+    assert (await failing.probe())[-1] == TRIED
+
+
 async def test_process_that_doubts_its_own_way_leaves_logins_to_others() -> None:
     """Its login would fail, and nobody else may log in meanwhile."""
     stage = Stage()
@@ -218,4 +243,4 @@ async def test_process_that_knows_no_institution_yet_asks_for_them() -> None:
     """A worker that began on a host without a way has no queue that it could list."""
     stage = Stage(keys=())
     stage.way.is_doubted = True
-    assert await stage.probe() == [("refresh",)]
+    assert await stage.probe() == [("refresh",), TRIED]
