@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from msgspec.structs import asdict, replace
 
@@ -25,6 +26,7 @@ from callkeeper.app.environment import (
 from callkeeper.app.parsing import AlertAddress, PerInstitution
 from callkeeper.app.redis_location import RedisLocation, Tls, parse_location, tls_options
 from callkeeper.app.terminal import Misset
+from callkeeper.calls.metrics.redis_writer import KEYED_BY
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.account_use import AccountUse
 from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
@@ -44,6 +46,10 @@ _DESK_TOKENS: Final = "desktop:<16 or more characters>, ivr:<16 or more characte
 _SIGNING_KEY: Final = "whsec_<printed by: callkeeper secret outcome>"
 _PROXY: Final = "http://proxy.example:3128"
 _ALERT_URLS: Final = "jsons://alerts.example/callkeeper, page=<an apprise URL>"
+
+
+DIGEST_LENGTH: Final = 12
+"""How many characters of a digest tell one value of a setting from another."""
 
 
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
@@ -109,7 +115,14 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     @property
     def account(self) -> str:
         """Return what tells this account from others. It does not lead to the address or the token."""
-        return hmac.digest(self.access_token.reveal().encode(), f"{self.url}\n{self.email}".encode(), "sha256").hex()
+        return self._keyed(f"{self.url}\n{self.email}")
+
+    def digest(self, variable: str, value: str) -> str:
+        """Return what tells a value of a setting from others, among workers of this account. It does not lead to it."""
+        return self._keyed(f"{variable}\n{value}")[:DIGEST_LENGTH]
+
+    def _keyed(self, text: str) -> str:
+        return hmac.digest(self.access_token.reveal().encode(), text.encode(), "sha256").hex()
 
 
 class AlertSettings(SettingsSection, frozen=True, kw_only=True):
@@ -176,6 +189,12 @@ class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
     """Certificates of the authorities trusted for the archive's database, a PEM file. Default: the system's."""
     tls: Tls = defaulted("CALLKEEPER_ARCHIVE_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
     """unverified: accept any certificate of the archive's database. Default verified."""
+
+    @property
+    def place(self) -> str:
+        """Return which database it is, without the user and password, which may differ while they are replaced."""
+        parts = urlsplit(self.url.reveal())
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def open(self) -> "Database":
         """Return the database, without connecting. SQLAlchemy is imported only here."""
@@ -372,6 +391,24 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     def account_use(self) -> AccountUse:
         """Return what notes which installations work with the account."""
         return AccountUse(self.store.keys, self.service.account, self.institutions)
+
+    def digests(self) -> dict[str, str]:
+        """Return digests of the settings that must be equal in all workers, by variable; empty where one is not set.
+
+        They are made with the access token, because most values could be guessed. The check times are in the rules' digest.
+        """
+        operators = self.service.requested_by
+        values = {
+            KEYED_BY: "",
+            "CALLKEEPER_SERVICE_URL": self.service.url,
+            "CALLKEEPER_EMAIL": self.service.email,
+            "CALLKEEPER_REQUESTED_BY": f"{operators.default}\n{sorted(operators.by_institution.items())}",
+            "CALLKEEPER_INSTITUTIONS": None if self.institutions is None else ",".join(sorted(self.institutions)),
+            "CALLKEEPER_TEST_INSTITUTIONS": ",".join(sorted(self.test_institutions)) or None,
+            "CALLKEEPER_ARCHIVE_URL": None if self.archive is None else self.archive.place,
+            "CALLKEEPER_OUTCOME_URL": None if self.outcomes is None else self.outcomes.url,
+        }
+        return {name: "" if value is None else self.service.digest(name, value) for name, value in values.items()}
 
     def rule_book(self) -> RuleBook:
         """Return the rules in force, which may name the institutions to act for. Raises as `book`."""

@@ -93,7 +93,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     figures, book = Figures(), settings.rule_book()
     account_use, pulse = settings.account_use(), blocking_redis(place)
     _require_account(account_use, keys, pulse)
-    author = Author.here("worker", rules=book.digest)
+    author = Author.here("worker", rules=book.digest, settings=settings.digests())
     runtime = runtime_class(
         worker_redis(place),
         service=service_config(settings.service),

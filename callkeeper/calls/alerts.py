@@ -21,7 +21,9 @@ FIRES_AFTER: Final = timedelta(seconds=15)
 """A problem that passes sooner is not reported: a worker that is replaced, a request that is repeated."""
 
 DEPLOYED_WITHIN: Final = timedelta(minutes=10)
-"""While a deployment replaces processes, their rules differ. This is reported if it lasts longer."""
+"""While a deployment replaces processes, their rules and settings differ. This is reported if it lasts longer."""
+
+_OF_DEPLOYMENTS: Final = frozenset({IncidentKind.RULES_DIFFER, IncidentKind.SETTINGS_DIFFER})
 
 ENDS_AFTER: Final = timedelta(seconds=10)
 """A problem must be gone for this long before its end is reported, because it may come back."""
@@ -245,8 +247,7 @@ def messages(
 def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
     if open_alert.alert.is_acknowledged or not target.wants(open_alert.alert):
         return False
-    is_of_deployments = open_alert.alert.key == IncidentKind.RULES_DIFFER
-    if now - open_alert.since < (DEPLOYED_WITHIN if is_of_deployments else FIRES_AFTER):
+    if now - open_alert.since < (DEPLOYED_WITHIN if open_alert.alert.key in _OF_DEPLOYMENTS else FIRES_AFTER):
         return False
     sent = open_alert.told.get(target.name)
     if sent is None or not sent.is_sure:

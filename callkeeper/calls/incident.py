@@ -34,6 +34,7 @@ class IncidentKind(StrEnum):
     RECEIVER_AWAY = "receiver_away"
     ARCHIVE_AWAY = "archive_away"
     RULES_DIFFER = "rules_differ"
+    SETTINGS_DIFFER = "settings_differ"
     CLOCKS_APART = "clocks_apart"
     VERSIONS_DIFFER = "versions_differ"
     NO_RESULTS = "no_results"

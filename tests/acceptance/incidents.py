@@ -315,6 +315,14 @@ INCIDENTS = (
         "rules",
         "CallkeeperRulesDiffer",
     ),
+    Case(
+        "other settings",
+        troubles.other_settings,
+        "Workers have different settings",
+        "settings_differ",
+        "settings",
+        "CallkeeperSettingsDiffer",
+    ),
     Case("clocks apart", troubles.clock_ahead, "Clocks differ", "clocks_apart", "clock", "CallkeeperProcessesDiffer"),
     Case(
         "two releases",

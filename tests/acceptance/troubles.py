@@ -199,6 +199,16 @@ def other_rules(stack: Stack) -> Iterator[None]:
 
 
 @contextmanager
+def other_settings(stack: Stack) -> Iterator[None]:
+    """Run a worker that acts for one institution only, unlike the others."""
+    worker = stack.start("worker", environ={"CALLKEEPER_INSTITUTIONS": "cu-1"})
+    try:
+        yield
+    finally:
+        worker.stop()
+
+
+@contextmanager
 def other_release(stack: Stack) -> Iterator[None]:
     """Run a worker of another release."""
     code = """

@@ -318,8 +318,10 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
     )
     figures.count(figure.PUSHES_REFUSED, "credentials", n=3)
     figures.count(figure.LISTINGS, "cu-9", "refused")
-    older = FigureWriter(Figures(), Author("old-1", "worker", "0.0.9", "abc"), now_ms=watch.rig.now_ms)
-    newer = FigureWriter(Figures(), Author("new-1", "worker", "0.1.0", "def"), now_ms=watch.rig.now_ms)
+    token = {"CALLKEEPER_ACCESS_TOKEN": "token"}
+    own, others = token | {"CALLKEEPER_OUTCOME_URL": ""}, token | {"CALLKEEPER_OUTCOME_URL": "core"}
+    older = FigureWriter(Figures(), Author("old-1", "worker", "0.0.9", "abc", own), now_ms=watch.rig.now_ms)
+    newer = FigureWriter(Figures(), Author("new-1", "worker", "0.1.0", "def", others), now_ms=watch.rig.now_ms)
     for _ in range(25):
         await older.write_async(redis)
         await newer.write_async(redis)
@@ -347,6 +349,7 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
             await newer.write_async(redis)
             await watch.scrape()
     assert watch.fired["CallkeeperRulesDiffer"] == [{"kind": "rules_differ"}]
+    assert watch.fired["CallkeeperSettingsDiffer"] == [{"kind": "settings_differ"}]
     assert watch.fired["CallkeeperProcessesDiffer"] == [{"kind": "versions_differ"}]
 
 

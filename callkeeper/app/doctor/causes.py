@@ -38,6 +38,7 @@ _TOPICS: Final = {
     IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
     IncidentKind.ARCHIVE_AWAY: Topic.ARCHIVE,
     IncidentKind.RULES_DIFFER: Topic.RULES,
+    IncidentKind.SETTINGS_DIFFER: Topic.SETTINGS,
     IncidentKind.CLOCKS_APART: Topic.CLOCK,
     IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
     IncidentKind.NO_RESULTS: Topic.SERVICE,

@@ -3,13 +3,14 @@
 --       pauses_restored
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules,
 --       ahead_ms, up_ms, cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits,
---       hits_kept_s, rest...
+--       hits_kept_s, settings, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, as '', when any
 -- process wrote last, and as 'began', when a web process or a worker reported after a time without any. `lately` has rows
 -- and last words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys,
--- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `ahead_ms` by how
--- much the process's clock is ahead of this one, '' if it does not know yet, `up_ms` how long it has run, `cpu` its share
--- of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A process that vanished is remembered for
+-- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `settings` has
+-- those of settings by variable, as JSON, '' if the process reports none, `ahead_ms` says by how much the process's
+-- clock is ahead of this one, '' if it does not know yet, `up_ms` how long it has run, `cpu` its share of a core,
+-- `doing` what it does now, `is_last` '1' if the process shuts down. A process that vanished is remembered for
 -- `vanished_kept_s`.
 -- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last
 -- words. '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day
@@ -113,7 +114,7 @@ if is_last ~= '1' then
         end
     end
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
-        'ahead', ahead_ms, 'cpu', cpu, 'doing', doing)
+        'ahead', ahead_ms, 'cpu', cpu, 'doing', doing, 'settings', settings)
     redis.call('HSETNX', process_key, 'since', now - up_ms)
     replace_one(math.min(redis.call('HGET', process_key, 'since'), now - alive_ms))
     redis.call('PEXPIRE', process_key, alive_ms)

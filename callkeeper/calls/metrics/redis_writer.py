@@ -8,14 +8,15 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, Literal
 
+import msgspec
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
@@ -47,6 +48,9 @@ VANISHED_S: Final = 600
 
 Kind = Literal["web", "worker"]
 
+KEYED_BY: Final = "CALLKEEPER_ACCESS_TOKEN"
+"""The variable with whose value all digests of settings are made. Where its own differ, the others say nothing."""
+
 COMMAND: Final = "command"
 """The kind of a command that counts. It is not among the processes, because its first write is also its last."""
 
@@ -55,17 +59,22 @@ COMMAND: Final = "command"
 class Author:
     """The counting process: a unique name, and its kind.
 
-    ``version`` is the version of callkeeper, ``rules`` the digest of its rules.
+    ``version`` is the version of callkeeper, ``rules`` the digest of its rules. ``settings`` are digests of those settings
+    that must be equal in all workers, by variable; empty where one is not set.
     """
 
     name: str
     kind: Kind | Literal["command"]
     version: str = ""
     rules: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def here(cls, kind: Kind | Literal["command"], *, rules: str = "") -> "Author":
-        return cls(f"{host()}-{os.getpid()}-{token_hex(2)}", kind, metadata.version("callkeeper"), rules)
+    def here(
+        cls, kind: Kind | Literal["command"], *, rules: str = "", settings: Mapping[str, str] | None = None
+    ) -> "Author":
+        name = f"{host()}-{os.getpid()}-{token_hex(2)}"
+        return cls(name, kind, metadata.version("callkeeper"), rules, {} if settings is None else settings)
 
 
 def host() -> str:
@@ -190,6 +199,7 @@ class FigureWriter:
             "slots": SLOTS,
             "hits": keys.rule_hits(""),
             "hits_kept_s": HITS_KEPT_S,
+            "settings": msgspec.json.encode(author.settings) if author.settings else "",
         }
         return self._script.arguments(now_ms, given, [part for pair in _pairs(batch) for part in pair])
 

@@ -145,6 +145,9 @@ class Process:
     """What it does now; None if another release reports it in another format."""
     has_replaced: bool = False
     """Whether it began after another one of its kind had vanished, and counts as started in its place."""
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Digests of the settings that must be equal in all workers, by variable, empty where one is not set. A process that
+    reports none is no worker, or of a release up to 0.4.0."""
 
     @property
     def host(self) -> str:
@@ -292,7 +295,7 @@ async def _memory(client: Any) -> dict[str, Any]:
     return answer
 
 
-_FIELDS: Final = ("kind", "memory", "since", "version", "rules", "ahead", "cpu", "at", "doing", "replaced")
+_FIELDS: Final = ("kind", "memory", "since", "version", "rules", "ahead", "cpu", "at", "doing", "replaced", "settings")
 
 
 def _process(name: str, stored: Mapping[str, bytes | None]) -> Process:
@@ -311,4 +314,5 @@ def _process(name: str, stored: Mapping[str, bytes | None]) -> Process:
         instant(int(text("at"))) if stored["at"] is not None else None,
         readable(stored["doing"], Doing),
         has_replaced=stored["replaced"] is not None,
+        settings=readable(stored["settings"], dict[str, str]) or {},
     )

@@ -297,6 +297,56 @@ def test_settings_of_the_provider_configure_the_login() -> None:
     assert (config.issuer, config.client_id, config.role_claim) == ("https://login.example", "callkeeper", "groups")
 
 
+SAME: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "order": ({"CALLKEEPER_INSTITUTIONS": "cu-1, cu-2"}, {"CALLKEEPER_INSTITUTIONS": "cu-2,cu-1"}),
+    "operators": ({}, {"CALLKEEPER_REQUESTED_BY": "bot,cu-2=svc 2,cu-1=svc1"}),
+    "rotated password of the archive": (
+        {"CALLKEEPER_ARCHIVE_URL": "postgresql://a:old@db.example/archive"},
+        {"CALLKEEPER_ARCHIVE_URL": "postgresql://b:new@db.example/archive"},
+    ),
+    "what each worker may have its own": ({}, {"CALLKEEPER_SERVICE_RPS": "9", "CALLKEEPER_CHECK_AT": "1, 2, 4"}),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME)
+def test_settings_that_mean_the_same_have_the_same_digests(one: dict[str, str], other: dict[str, str]) -> None:
+    """Workers are compared by what the settings mean."""
+    assert WorkerSettings.load(WORKER | one).digests() == WorkerSettings.load(WORKER | other).digests()
+
+
+DIFFERENT = {
+    "CALLKEEPER_SERVICE_URL": "https://staging.example",
+    "CALLKEEPER_EMAIL": "other@reseller.example",
+    "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1",
+    "CALLKEEPER_INSTITUTIONS": "cu-1",
+    "CALLKEEPER_TEST_INSTITUTIONS": "cu-1",
+    "CALLKEEPER_OUTCOME_URL": "https://core.example/callkeeper",
+    "CALLKEEPER_ARCHIVE_URL": "sqlite:////var/archive.db",
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_setting_that_must_be_equal_in_all_workers_changes_its_digest(name: str) -> None:
+    """And no other one's."""
+    usual = WorkerSettings.load(WORKER).digests()
+    changed = WorkerSettings.load(
+        WORKER | {"CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, name: DIFFERENT[name]}
+    ).digests()
+    assert {each for each in usual if usual[each] != changed[each]} == {name}
+
+
+def test_digests_of_settings_lead_to_no_value() -> None:
+    """Most values could be guessed, so the digests need the access token. Of what is not set they say just that."""
+    settings = {"CALLKEEPER_INSTITUTIONS": "cu-1", "CALLKEEPER_TEST_INSTITUTIONS": "cu-1"}
+    one = WorkerSettings.load(WORKER | settings).digests()
+    other = WorkerSettings.load(WORKER | settings | {"CALLKEEPER_ACCESS_TOKEN": "canary-other"}).digests()
+    told = {name for name, digest in one.items() if digest}
+    assert told == set(one) - {"CALLKEEPER_OUTCOME_URL", "CALLKEEPER_ARCHIVE_URL"}
+    assert all(one[name] != other[name] for name in told)
+    assert one["CALLKEEPER_INSTITUTIONS"] != one["CALLKEEPER_TEST_INSTITUTIONS"]
+    assert max(map(len, one.values())) == 12
+
+
 def test_settings_show_no_secret() -> None:
     """Promise 6: neither the repr of a record nor the address for logs holds a credential."""
     web = WebSettings.load(WEB | {"CALLKEEPER_ADMIN": "ops:canary-admin-0123456"})

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -84,14 +85,15 @@ def test_what_passes_at_once_is_told_to_nobody() -> None:
         assert watcher.look(seconds=9) == []
 
 
-def test_rules_that_differ_during_a_deployment_are_told_to_nobody() -> None:
-    """New rules, and a release with other shipped rules, raise no alert unless processes differ for ten minutes."""
+@pytest.mark.parametrize("kind", ["rules_differ", "settings_differ"])
+def test_what_differs_during_a_deployment_is_told_to_nobody(kind: str) -> None:
+    """New rules or settings, and a release with other shipped rules, raise no alert unless they differ for ten minutes."""
     watcher = Watcher()
-    differ = alert("rules_differ", weight=Weight.TICKET)
+    differ = alert(kind, weight=Weight.TICKET)
     assert watcher.look(differ, seconds=590) == []
     assert watcher.look(seconds=60) == []
-    assert watcher.look(differ, seconds=660) == [("1", "rules_differ", False)]
-    assert watcher.look(seconds=60) == [("1", "rules_differ", True)]
+    assert watcher.look(differ, seconds=660) == [("1", kind, False)]
+    assert watcher.look(seconds=60) == [("1", kind, True)]
 
 
 def test_alert_that_flaps_is_told_once() -> None:

@@ -86,6 +86,12 @@ def standing(minutes_ago: float, *, unanswered: bool = False, status: str = "Act
     )
 
 
+def sets(name: str, **digests: str) -> Process:
+    """Return a worker with these digests of settings, and the usual ones of others."""
+    usual = {"CALLKEEPER_ACCESS_TOKEN": "token", "CALLKEEPER_INSTITUTIONS": "", "CALLKEEPER_OUTCOME_URL": "core"}
+    return replace(WORKER, name=name, settings=usual | digests)
+
+
 REFUSED = {"last": last(pushed=60, strangers=30, doctor=1, found=60, unpushed=20), "minutes": refusals(3)}
 FAULTS: dict[str, dict[str, Any]] = {
     "redis_refuses": {"refusal": WriteRefusal.FULL, "processes": [], "late_s": 60},
@@ -109,6 +115,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "archive_away": {"archive": away("", RequestResult.FAILURE)},
     "clocks_apart": {"processes": [WORKER, WEB, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
     "rules_differ": {"processes": [WORKER, WEB, replace(WORKER, rules="d2")]},
+    "settings_differ": {"processes": [sets("box-1-7-aa"), WEB, sets("box-2-9-aa", CALLKEEPER_OUTCOME_URL="")]},
     "emergency_login": {"emergency_login_at": NOW},
     "versions_differ": {"processes": [WORKER, WEB, replace(WORKER, version="")]},
 }
@@ -134,6 +141,9 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "the last Active still counts": {"standings": [standing(minutes_ago=14, unanswered=True)]},
     "nobody has asked since": {"standings": [standing(minutes_ago=16)]},
     "it is not active anyway": {"standings": [standing(minutes_ago=16, unanswered=True, status="Review")]},
+    "a release reports no settings, or fewer": {
+        "processes": [sets("box-1-7-aa"), WEB, WORKER, replace(WORKER, settings={"CALLKEEPER_ACCESS_TOKEN": "token"})]
+    },
     "only the check times differ": {
         "processes": [replace(WORKER, rules="d1+at"), replace(WORKER, kind="web", rules="d1")]
     },
@@ -146,6 +156,26 @@ def test_web_with_other_rules_than_the_workers_is_an_incident() -> None:
     [incident] = incidents_of(replace(WELL, processes=[WORKER, web]))
     assert (incident.kind, incident.title) == (IncidentKind.RULES_DIFFER, "Web and workers use different rules")
     assert kinds(processes=[WORKER, replace(web, rules="")]) == []
+
+
+def test_settings_that_differ_are_named_with_the_workers() -> None:
+    """Each variable with who has which value, the most common first, and where it is not set."""
+    workers = [sets("box-1-7-aa"), sets("box-2-8-aa"), sets("box-3-9-aa", CALLKEEPER_INSTITUTIONS="cu1")]
+    workers.append(sets("box-4-1-aa", CALLKEEPER_OUTCOME_URL=""))
+    [incident] = incidents_of(replace(WELL, processes=[WEB, *workers]))
+    assert (incident.kind, incident.weight) == (IncidentKind.SETTINGS_DIFFER, Weight.TICKET)
+    assert incident.advice.startswith(
+        "CALLKEEPER_INSTITUTIONS: box-1:7, box-2:8, box-4:1 (not set) against box-3:9; "
+        "CALLKEEPER_OUTCOME_URL: box-1:7, box-2:8, box-3:9 against box-4:1 (not set). "
+    )
+
+
+def test_settings_are_compared_among_workers_of_one_access_token() -> None:
+    """With another token all digests are others, although the settings may be equal: only the token is named."""
+    other = {"CALLKEEPER_ACCESS_TOKEN": "other", "CALLKEEPER_OUTCOME_URL": "also core"}
+    workers = [sets("box-1-7-aa"), sets("box-2-8-aa"), sets("box-3-9-aa", **other)]
+    [incident] = incidents_of(replace(WELL, processes=[WEB, *workers]))
+    assert incident.advice.startswith("CALLKEEPER_ACCESS_TOKEN: box-1:7, box-2:8 against box-3:9. What becomes")
 
 
 def test_well_installation_has_no_incident() -> None:
