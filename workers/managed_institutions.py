@@ -94,7 +94,8 @@ class Institutions:
     """Answers from memory. Refreshes itself from Redis, and from the service if Redis has nothing or only old data.
 
     ``only`` restricts the institutions that are acted for, ``in_test`` are handled although they are in test mode.
-    ``named`` are the keys in the settings, by setting.
+    ``named`` are the keys in the settings, by setting. ``beside`` tells whether workers of this installation act for an
+    institution: their settings may have others than ours.
     """
 
     service: Reseller
@@ -105,6 +106,7 @@ class Institutions:
     only: frozenset[str] | None
     in_test: frozenset[str] = frozenset()
     named: Mapping[str, frozenset[str]] | None = None
+    beside: Callable[[str], bool] = lambda _: False
     monotonic: Callable[[], float]
     log: Any
     counting: Counting
@@ -112,6 +114,7 @@ class Institutions:
     """The institutions that we act for."""
     are_known: bool = field(default=False, init=False)
     """Whether this process has got an answer from the service yet."""
+    _owned_keys: frozenset[str] = field(default=frozenset(), init=False)
     _warned_of: set[tuple[str, str]] = field(default_factory=set)
     _standings: dict[str, Standing] = field(default_factory=dict)
     _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -142,6 +145,11 @@ class Institutions:
             return FOREIGN
         standing = self._standings.get(institution_key)
         return UNKNOWN if standing is None else standing.obstacle
+
+    def is_left_to_others(self, institution_key: str) -> bool:
+        """Tell whether only our own settings exclude an institution, for which other workers act."""
+        is_excluded = institution_key in self._owned_keys and institution_key not in self.keys
+        return is_excluded and self.beside(institution_key)
 
     def held_until(self, institution_key: str, now: datetime) -> datetime | None:
         """Return until when enrolls and rejects wait because the standing is not known; None if they need not."""
@@ -280,6 +288,7 @@ class Institutions:
             owned = await self._owned(listed, stored)
             missing -= asked.keys()
         self._is_silent = any(_is_silence(self._unreadable.get(key)) for key in missing)
+        self._owned_keys = self._in_one_spelling(owned)
         self._act_for(self._in_one_spelling(self._acted_for(owned)))
         self._standings = handled_in_test(stored, self.in_test)
         self.are_known = True
@@ -366,6 +375,7 @@ class Institutions:
             return
         if institution_key in self._missing:
             await self.listings.disown(institution_key)
+            self._owned_keys -= {institution_key}
             self._act_for(self.keys - {institution_key})
             self.log.warning("institution_dropped", institution=institution_key)
 

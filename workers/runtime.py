@@ -111,6 +111,7 @@ class WorkerRuntime:
         only: frozenset[str] | None,
         in_test: frozenset[str] = frozenset(),
         named: Mapping[str, frozenset[str]] | None = None,
+        beside: Callable[[str], bool] = lambda _: False,
         reconcile_s: float,
         queue_page: int,
         rps: float | None = None,
@@ -139,6 +140,7 @@ class WorkerRuntime:
         self._only = only
         self._in_test = in_test
         self._named = named
+        self._beside_us = beside
         self._reconcile_s = reconcile_s
         self._queue_page = queue_page
         self._rps = rps
@@ -293,6 +295,7 @@ class WorkerRuntime:
             only=self._only,
             in_test=self._in_test,
             named=self._named,
+            beside=self._beside_us,
             monotonic=monotonic,
             log=self._log,
             counting=counting,

@@ -144,6 +144,9 @@ SOON_S = 10.0
 YIELD_AFTER_S = 1.0
 """An idle shift that is older than this ends if another job waits."""
 
+PASSED_ON_MS = 1000
+"""When something is due again that this worker has claimed and only others may handle, in milliseconds."""
+
 NOT_KNOWN_YET_MS = 1000
 """How long an institution waits to be listed while it is not known which are ours, in milliseconds."""
 
@@ -377,6 +380,9 @@ class Shift:
             return
         if isinstance(owner, CallId):
             follow_member(*owner)
+            if self.institutions.is_left_to_others(owner.institution_key):
+                await self._pass_on(item)
+                return
             if self.institutions.obstacle(owner.institution_key) == FOREIGN:
                 await self.institutions.refresh(max_age_s=RELOAD_AT_ONCE_S)
             claim = Claim.begin(self.tools, self.institutions, item, owner, self.summary)
@@ -392,6 +398,8 @@ class Shift:
     async def _list(self, item: ClaimedItem, owner: str) -> None:
         if not self.institutions.are_known:
             await self.tools.store.save(item, None, Placement(NOT_KNOWN_YET_MS))
+        elif self.institutions.is_left_to_others(owner):
+            await self._pass_on(item)
         elif await self.institutions.knows(owner):
             if await self.listing.run(item, owner, self.summary):
                 await self.institutions.refused(owner)
@@ -399,6 +407,10 @@ class Shift:
             self.log.warning("institution_foreign", institution=owner)
             await self.institutions.leave(owner)
             await self.tools.store.save(item, FORGET, Placement(None))
+
+    async def _pass_on(self, item: ClaimedItem) -> None:
+        """Release what our settings exclude and other workers act for, as it is: one of them claims it next, or soon."""
+        await self.tools.store.save(item, None, Placement(PASSED_ON_MS), failures=item.failures)
 
     async def _release(self, item: ClaimedItem, refused: WriteRefused) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""

@@ -1,10 +1,14 @@
-"""Notes which installations work with an account of the service, so that no two do so for the same institutions.
+"""Notes which installations work with an account of the service, and for which institutions: no two for the same.
 
 Two installations share a Redis under two prefixes (a misspelled ``CALLKEEPER_REDIS_PREFIX`` makes two of one). Neither
 sees the other's calls: each makes its own 20 checks a call, and both enroll and reject.
+
+Workers of one installation find here whether others of it act for an institution that their own settings exclude.
 """
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -31,12 +35,26 @@ class _Installation(msgspec.Struct, frozen=True, array_like=True):
         ours, theirs = self.institutions, other.institutions
         return ours is not None and theirs is not None and set(ours).isdisjoint(theirs)
 
+    def acts_for(self, institution_key: str) -> bool:
+        """Return whether it acts for an institution, if the account manages it."""
+        return self.institutions is None or institution_key in self.institutions
+
 
 class AccountUse:
     """The use of one account by this installation. ``account`` is a digest that does not lead to the credentials."""
 
-    def __init__(self, keys: Keys, account: str, institutions: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        account: str,
+        institutions: Collection[str] | None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._key = keys.account_use(account)
+        self._monotonic = monotonic
+        self._beside: dict[_Installation, float] = {}
+        """What workers of this installation act for, and since when each is missing, by our clock: infinite if it is not."""
         self._own = _Installation(keys.prefix, None if institutions is None else tuple(sorted(institutions)))
 
     def note(self, redis: "Redis") -> list[str]:
@@ -52,7 +70,23 @@ class AccountUse:
             pipe.zrange(self._key, 0, -1)
             pipe.zadd(self._key, {msgspec.json.encode(self._own): now_s})
             pipe.expire(self._key, FRESH_S)
-            return self._others(pipe.execute()[1])
+            noted = list(_parsed(pipe.execute()[1]))
+        self._take_beside({each for each in noted if each.prefix == self._own.prefix})
+        return self._others(noted)
+
+    def _take_beside(self, found: Collection[_Installation]) -> None:
+        """Keep for a while what is missing now: its workers may just be starting anew, or Redis was away."""
+        now_s = self._monotonic()
+        missing = {each: min(since_s, now_s) for each, since_s in self._beside.items() if each not in found}
+        kept = {each: since_s for each, since_s in missing.items() if now_s - since_s <= FRESH_S}
+        self._beside = kept | dict.fromkeys(found, inf)
+
+    def is_acted_for_beside(self, institution_key: str) -> bool:
+        """Return whether workers of this installation act for an institution, as `note` found. Any thread may ask.
+
+        Those of release 0.4.0 do not note it.
+        """
+        return any(each.acts_for(institution_key) for each in self._beside)
 
     def end(self, redis: "Redis") -> None:
         """Take back what was noted. Other workers of this installation note it again.
@@ -70,8 +104,11 @@ class AccountUse:
         """
         client: Any = redis
         now_s, _ = await client.time()
-        return self._others(await client.zrangebyscore(self._key, now_s - FRESH_S, "+inf"))
+        return self._others(_parsed(await client.zrangebyscore(self._key, now_s - FRESH_S, "+inf")))
 
-    def _others(self, noted: Collection[bytes]) -> list[str]:
-        found = (readable(each, _Installation) for each in noted)
-        return sorted({each.prefix for each in found if each is not None and not each.works_beside(self._own)})
+    def _others(self, noted: Iterable[_Installation]) -> list[str]:
+        return sorted({each.prefix for each in noted if not each.works_beside(self._own)})
+
+
+def _parsed(noted: Iterable[bytes]) -> Iterator[_Installation]:
+    return (each for each in (readable(stored, _Installation) for stored in noted) if each is not None)

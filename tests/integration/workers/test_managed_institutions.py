@@ -1,9 +1,12 @@
 """One login with fewer institution keys drops no institution."""
 
+from collections.abc import Collection
+
 import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.store.breakers import Breaker, open_breakers
 from callkeeper.calls.store.last_listing import Listings
@@ -33,8 +36,8 @@ def own(rig: Rig, owned: bool, key: str = KEY) -> None:
     rig.stage.world.state.institutions[key].owned = owned
 
 
-def restricted(rig: Rig, only: frozenset[str]) -> Rig:
-    """Return a worker that acts for these institutions only."""
+def restricted(rig: Rig, only: frozenset[str], *, beside: Collection[str] = ()) -> Rig:
+    """Return a worker that acts for these institutions only. Other workers act for those ``beside`` it."""
     worker = Rig(rig.stage, rig.redis, login=OFTEN)
     worker.institutions = worker.shift.institutions = worker.probing.institutions = Institutions(
         worker.service,
@@ -42,6 +45,7 @@ def restricted(rig: Rig, only: frozenset[str]) -> Rig:
         worker.store,
         worker.tools.gate,
         only=only,
+        beside=beside.__contains__,
         monotonic=rig.clock.monotonic,
         log=worker.tools.log,
         counting=worker.tools.counting,
@@ -191,6 +195,62 @@ async def test_excluded_institution_is_never_asked_for(rig: Rig) -> None:
     later = [a for a in rig.stage.sandbox.ledger.other_arrivals() if a.number > number]
     assert OTHER not in {arrival.institution_key for arrival in later}
     assert later
+
+
+async def test_call_that_our_settings_exclude_is_left_to_others(rig: Rig) -> None:
+    """What a worker of other settings claims first is due again within a second, as it was, for the others."""
+    await rig.run(10)
+    worker = restricted(rig, frozenset({KEY}), beside=[OTHER])
+    await worker.institutions.refresh()
+    call = rig.stage.call(END, key=OTHER)
+    await rig.push(call)
+    member = CallId(OTHER, call.voice_id).member
+    before = await rig.redis.hget(rig.store.keys.item(member), "rec")
+    for _ in range(3):
+        await worker.tick()
+        due_s = (await rig.redis.zscore(rig.store.keys.due, member) - rig.now_ms()) / 1000
+        assert 0 < due_s <= 1
+        rig.stage.advance(1.5)
+    assert await rig.redis.hget(rig.store.keys.item(member), "rec") == before
+    await rig.run(1)
+    assert rig.ledger(call)["assign"] == 1
+
+
+async def test_institution_that_our_settings_exclude_is_not_forgotten(rig: Rig) -> None:
+    """Its next listing stays due, within a second, and what stopped requests for it stays known."""
+    await rig.run(10)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.UNAUTHORIZED, institution_key=OTHER))
+    await rig.run(30)
+    refused = await stopped(rig)
+    worker = restricted(rig, frozenset({KEY}), beside=[OTHER])
+    await worker.institutions.refresh()
+    await rig.redis.zadd(rig.store.keys.due, {institution_member(OTHER): rig.now_ms()})
+    await worker.tick()
+    due_s = (await rig.redis.zscore(rig.store.keys.due, institution_member(OTHER)) - rig.now_ms()) / 1000
+    assert 0 < due_s <= 1
+    assert await stopped(rig) == refused != []
+    assert events(worker, "institution_foreign") == []
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["nobody acts for it", "the service lists it no more"])
+async def test_call_of_a_foreign_institution_waits_a_minute(rig: Rig, is_listed: bool) -> None:
+    """If all workers exclude it, or the account does not manage it, nothing will come of looking again at once."""
+    await rig.run(10)
+    call = rig.stage.call(Happening(Kind.END, 9000), key=OTHER)
+    await rig.push(call)
+    await rig.run(5)
+    worker = restricted(rig, frozenset({KEY}), beside=[] if is_listed else [OTHER])
+    await worker.institutions.refresh()
+    if not is_listed:
+        await rig.listings.disown(OTHER)
+        own(rig, False, OTHER)
+        await log_in_anew(rig)
+        await worker.institutions.refresh(max_age_s=0)
+    member = CallId(OTHER, call.voice_id).member
+    await rig.redis.zadd(rig.store.keys.due, {member: rig.now_ms()})
+    await worker.tick()
+    due_s = (await rig.redis.zscore(rig.store.keys.due, member) - rig.now_ms()) / 1000
+    assert 50 < due_s <= 60
 
 
 @pytest.mark.parametrize("how", ["", "list-items", "list-nested", "list-bare", "list-beside-arrays"])

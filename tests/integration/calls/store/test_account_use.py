@@ -53,6 +53,25 @@ def test_of_two_that_note_the_use_the_second_finds_the_first(blocking_redis: Blo
     assert first.note(blocking_redis) == []
 
 
+def test_workers_know_what_others_of_their_installation_act_for(blocking_redis: BlockingRedis) -> None:
+    """Also for a while after they are missing, so that one may start anew, or after Redis was away."""
+    now_s = 0.0
+    use = AccountUse(OURS, "a", ["cu-1"], monotonic=lambda: now_s)
+    others = AccountUse(OURS, "a", ["cu-2"]), AccountUse(Keys("ck3"), "a", ["cu-3"])
+    for other in others:
+        other.note(blocking_redis)
+    use.note(blocking_redis)
+    assert [use.is_acted_for_beside(key) for key in ("cu-2", "cu-3", "cu-4")] == [True, False, False]
+    others[0].end(blocking_redis)
+    for at_s, is_known in ((100.0, True), (100.0 + FRESH_S, True), (101.0 + FRESH_S, False)):
+        now_s = at_s
+        use.note(blocking_redis)
+        assert use.is_acted_for_beside("cu-2") is is_known
+    AccountUse(OURS, "a", None).note(blocking_redis)
+    use.note(blocking_redis)
+    assert use.is_acted_for_beside("cu-4")
+
+
 def test_reporter_writes_beside_the_figures(blocking_redis: BlockingRedis, redis_url: str) -> None:
     """A worker notes every second that it uses the account."""
     use = AccountUse(OURS, "a", None)
