@@ -191,8 +191,13 @@ class WorkerRuntime:
         archived = sum(one.in_flight for one in self._outboxes if not isinstance(one, Deliveries))
         return replace(shift.doing(self._loop.time()), outcomes=outcomes, archived=archived)
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
+        """Close the connections, and leave the loop open: to close it waits for every name server that was asked."""
         self._runner.run(self._close())
+
+    def close(self) -> None:
+        """Close the connections and the loop."""
+        self.disconnect()
         self._runner.close()
 
     async def _advance(self, job_key: str | None, about: str = "") -> JobSummary:

@@ -82,7 +82,7 @@ class AccountInUse(Misset):
 
 
 def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[WorkerRuntime] = WorkerRuntime) -> None:
-    """Run one worker process until it is stopped.
+    """Run one worker process until it is stopped. Everything is saved then; end the process with `leave_now`.
 
     Raises:
         callkeeper.calls.rules.RulesError: The rules have faults: nothing is started.
@@ -151,7 +151,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         watchdog.stop()
         watch.stop()
         reporter.stop()
-        runtime.close()
+        runtime.disconnect()
         with suppress(RedisError, OSError):
             account_use.end(pulse)
 

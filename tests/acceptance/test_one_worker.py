@@ -3,6 +3,7 @@
 import signal
 
 from callkeeper_sandbox.demo.fleet import ManagedProcess
+from tests.acceptance.troubles import worker_with
 from tests.harness.processes import KEY, Stack, end
 from tests.waiting import until
 
@@ -35,6 +36,28 @@ def test_one_worker_lets_a_request_finish_on_sigterm_and_leaves_nothing_running(
     for member in others:
         assert member.stop() < 10
         assert member.process.poll() == 0, f"{member.name}: {member.tail()}"
+
+
+WAITS = """
+import threading, time, uvloop
+
+class Loop(uvloop.Loop):
+    def close(self):
+        time.sleep(60)
+
+uvloop.new_event_loop = Loop
+threading.Thread(target=time.sleep, args=(60,)).start()
+"""
+
+
+def test_one_worker_that_has_stopped_waits_for_no_thread(lonely: Stack) -> None:
+    """Closing the loop, and Python at its end, wait for threads: for as long as a name server does not answer (C7)."""
+    with worker_with(lonely, WAITS):
+        worker = lonely.demo.fleet.members[-1]
+        worker.wait_for(lambda line: line if "worker_started" in line else None)
+        assert worker.stop(deadline_s=10) < 10
+        assert worker.process.poll() == 0
+        assert "worker_stopped" in worker.log.read_text()
 
 
 def test_one_worker_leaves_at_once_on_a_second_signal(lonely: Stack) -> None:

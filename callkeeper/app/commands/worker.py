@@ -5,6 +5,7 @@ import sys
 import click
 from msgspec.structs import replace
 
+from callkeeper.app.logs import leave_now
 from callkeeper.app.process import prepare, report_unstarted, telemetry_of
 from callkeeper.app.settings import WorkerSettings
 from callkeeper.app.terminal import say
@@ -28,3 +29,4 @@ def worker() -> None:
         report_unstarted(settings.store, "worker")
         say("the rules have faults, nothing was started:", *(f"  {line}" for line in error.lines), err=True)
         sys.exit(2)
+    leave_now(0)  # Python would wait for its threads, so for a name server that does not answer
