@@ -56,10 +56,12 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     Raises:
         SettingsWrong: Settings are missing or wrong. If those of Redis are right, this is an incident.
         Failed: An extra is missing.
-        Misset: A setting is misspelled, which is the same incident, or Redis is a Redis Cluster.
+        Misset: A setting is misspelled, or there is no output for the log, which is the same incident; or Redis is a
+            Redis Cluster.
     """
     removed = keep_own_secrets(section)
     try:
+        require_output()
         refuse_misspelled(os.environ)
         settings = section.load(os.environ)
     except (SettingsWrong, Misset):
@@ -170,6 +172,16 @@ def telemetry_of(
     from callkeeper.app.telemetry import telemetry  # noqa: PLC0415  (OpenTelemetry is imported only with a collector)
 
     return telemetry(settings.telemetry, settings.store, kind, log)
+
+
+def require_output() -> None:
+    """Make sure that there is a standard output. If it is closed, a connection may get its number, and the log with it.
+
+    Raises:
+        Misset: It is closed.
+    """
+    if sys.stdout is None:
+        raise Misset("standard output is closed, but the log goes there: redirect it, to /dev/null if you want none")
 
 
 def require_single_redis(place: RedisLocation) -> None:

@@ -41,6 +41,20 @@ SETTINGS = {
 }
 
 
+@pytest.mark.parametrize("kind", ["web", "worker"])
+def test_process_without_an_output_for_its_log_says_so(
+    kind: str, redis_url: str, blocking_redis: BlockingRedis
+) -> None:
+    """With a closed standard output it does not start, and names that instead of a bug."""
+    header = "X-Push-Key: 9f2c-closed-output-41d7"
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": header, **SETTINGS}
+    command = ["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, "-m", "callkeeper", kind]
+    ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)  # noqa: S603  (our own)
+    assert ended.returncode == 2
+    assert ended.stderr.decode().startswith("Error: standard output is closed, but the log goes there: redirect it")
+    assert blocking_redis.hkeys(Keys().unstarted) == [f"{kind}:{host()}".encode()]
+
+
 def test_worker_under_another_prefix_does_not_start_beside_one_of_the_same_account(
     redis_url: str, blocking_redis: BlockingRedis
 ) -> None:
