@@ -410,7 +410,7 @@ class Shift:
 
     async def _pass_on(self, item: ClaimedItem) -> None:
         """Release what our settings exclude and other workers act for, as it is: one of them claims it next, or soon."""
-        await self.tools.store.save(item, None, Placement(PASSED_ON_MS), failures=item.failures)
+        await self.tools.store.save(item, None, Placement(PASSED_ON_MS, "as it is"), failures=item.failures)
 
     async def _release(self, item: ClaimedItem, refused: WriteRefused) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""

@@ -164,6 +164,7 @@ ListName = Literal[
     "unconfirmed",  # settled until the queue lists it
     "lost",  # settled until the queue, a push or a person names it
     "given up",  # expires even if it needs a person
+    "as it is",  # where it was, and it needs a person if it did
 ]
 """The list in which a saved member is."""
 

@@ -4,10 +4,11 @@
 -- ARGV: clock, member, nonce, record, due_ms, least_checks, failures, list, kept_s, attention, voice_id, outbox, entry,
 --       archive, note_count, rest...
 -- `opened` has the open calls of the institution. `record` is '' to leave it, '-' to delete the member. `due_ms` is from
--- now, '' for never. `list` is 'live', 'settled', 'unconfirmed' or 'lost' (settled until a note reopens it), 'given up', or
--- ''. A settled call is kept for `kept_s`. `attention` is why it needs a person, '' if it does not. `outbox` and `archive`
--- are prefixes of outboxes, '' for none. `entry` is the fingerprint of the entry that the queue is expected to have for
--- it, '' if unknown. `rest` are the folded notes' (id, note) pairs, then trail entries.
+-- now, '' for never. `list` is 'live', 'settled', 'unconfirmed' or 'lost' (settled until a note reopens it), 'given up',
+-- '', or 'as it is', which changes only when it is due. A settled call is kept for `kept_s`. `attention` is why it needs
+-- a person, '' if it does not. `outbox` and `archive` are prefixes of outboxes, '' for none. `entry` is the fingerprint
+-- of the entry that the queue is expected to have for it, '' if unknown. `rest` are the folded notes' (id,
+-- note) pairs, then trail entries.
 -- Returns 1, 2 if the member is due at once because of unread notes, or 0 if another worker holds the claim. A
 -- repetition of the last save returns 2, because claiming too early does no harm.
 local now = now_ms()
@@ -47,6 +48,7 @@ elseif due_ms ~= '' then
 else
     redis.call('ZREM', due_key, member)
 end
+if list == 'as it is' then return 1 end
 
 local kept_s = tonumber(kept_s)
 local settles = list == 'settled' or list == 'unconfirmed' or list == 'lost'

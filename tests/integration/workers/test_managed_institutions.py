@@ -216,6 +216,25 @@ async def test_call_that_our_settings_exclude_is_left_to_others(rig: Rig) -> Non
     assert rig.ledger(call)["assign"] == 1
 
 
+async def test_call_that_is_left_to_others_still_needs_a_person(rig: Rig) -> None:
+    """It stays listed until somebody who acts for it has looked, also if those who do are cut off meanwhile."""
+    await rig.run(10)
+    worker = restricted(rig, frozenset({KEY}), beside=[OTHER])
+    await worker.institutions.refresh()
+    call = rig.stage.call(Happening(Kind.END, 20), key=OTHER)
+    await rig.push(call)
+    await rig.run(120)
+    member, keys = CallId(OTHER, call.voice_id).member, rig.store.keys
+    await rig.redis.hset(keys.attention, member, "enroll refused")
+    await rig.redis.persist(keys.item(member))
+    await rig.redis.zadd(keys.due, {member: rig.now_ms()})
+    await worker.tick()
+    assert await rig.redis.hget(keys.item(member), "settled") == b"1"
+    assert await rig.redis.zscore(keys.due, member) > rig.now_ms()
+    assert await rig.redis.hget(keys.attention, member) == b"enroll refused"
+    assert await rig.redis.ttl(keys.item(member)) == -1
+
+
 async def test_institution_that_our_settings_exclude_is_not_forgotten(rig: Rig) -> None:
     """Its next listing stays due, within a second, and what stopped requests for it stays known."""
     await rig.run(10)
