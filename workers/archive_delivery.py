@@ -7,7 +7,7 @@ others.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -47,6 +47,10 @@ HEADS_AGAIN_S: Final = 5
 
 HEADS_WITHIN_S: Final = 60
 """After how many seconds another process logs the heads if this one was killed meanwhile."""
+
+NOTED_AT_ONCE: Final = 100
+"""How many heads are noted after one wait for the log. Each takes 50 ms, or a second if nobody reads the log, and nothing
+is archived meanwhile."""
 
 AUDIT_EVERY_S: Final = 10
 
@@ -231,10 +235,26 @@ class ArchiveDeliveries(Outbox):
         at_ms = int((await self.store.now()).timestamp() * 1000)
         noted = {key: Head(*head) for key, head in (await self.store.noted_heads()).items()}
         heads = await asyncio.to_thread(self.writer.heads)
-        for key in sorted(noted.keys() | {key for key, head in heads.items() if head.n}):
-            await self._log_head(key, noted.get(key), heads.get(key, Head(0, "")), at_ms)
+        logged: list[tuple[str, Head]] = []
+        try:
+            for key in sorted(noted.keys() | {key for key, head in heads.items() if head.n}):
+                async for reached in self._log_head(key, noted.get(key), heads.get(key, Head(0, "")), at_ms):
+                    logged.append((key, reached))
+                    if len(logged) >= NOTED_AT_ONCE:
+                        await self._note(logged)
+        finally:
+            await self._note(logged)
 
-    async def _log_head(self, key: str, before: Head | None, head: Head, at_ms: int) -> None:
+    async def _note(self, logged: list[tuple[str, Head]]) -> None:
+        """Note heads, and take them from the list, once their lines are written."""
+        if logged:
+            await asyncio.to_thread(self.flush_log)
+        while logged:
+            key, head = logged[0]
+            await self.store.note_head(key, head.n, head.hash)
+            del logged[0]
+
+    async def _log_head(self, key: str, before: Head | None, head: Head, at_ms: int) -> AsyncIterator[Head]:
         """Walk from the head that was logged last to the new one, and log where each part of the way ended.
 
         Only the new head is dated: lines after the others were written before now.
@@ -248,8 +268,7 @@ class ArchiveDeliveries(Outbox):
             if reached != before:
                 read_ms = at_ms if reached == head else None
                 self.log.info("archive_head", **signed_head(key, reached, self.key, before, read_ms))
-                await asyncio.to_thread(self.flush_log)
-                await self.store.note_head(key, reached.n, reached.hash)
+                yield reached
             if reached == head:
                 return
             before = reached

@@ -28,7 +28,14 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archive_manipulations import rechain
 from tests.harness.archivist import Archivist, content
 from tests.sandbox_fixtures import KEY, Asgi
-from workers.archive_delivery import AT_ONCE, ENOUGH_S, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
+from workers.archive_delivery import (
+    AT_ONCE,
+    ENOUGH_S,
+    HEADS_AGAIN_S,
+    HEADS_EVERY_S,
+    NOTED_AT_ONCE,
+    ArchiveDeliveries,
+)
 
 GREEN, END = Happening(Kind.GREEN, 5), Happening(Kind.END, 30)
 
@@ -113,6 +120,21 @@ async def test_head_whose_line_may_be_lost_is_logged_again(archivist: Archivist)
     await archivist.archiving._log_heads()
     first, second = (line for line in archivist.log.entries if line["event"] == "archive_head")
     assert {**first, "read_ms": 0} == {**second, "read_ms": 0}
+
+
+async def test_heads_of_many_institutions_wait_for_the_log_once(archivist: Archivist) -> None:
+    """A wait takes a second if nobody reads the log, and nothing is archived meanwhile."""
+    keys, flushed = [f"cu-{n}" for n in range(NOTED_AT_ONCE + 1)], list[int]()
+
+    def flush() -> None:
+        flushed.append(len([line for line in archivist.log.entries if line["event"] == "archive_head"]))
+
+    for key in keys:
+        archivist.archiving.writer.write(key, [content(1)])
+    archivist.archiving.flush_log = flush
+    await archivist.archiving._log_heads()
+    assert flushed == [NOTED_AT_ONCE, NOTED_AT_ONCE + 1]
+    assert sorted(await archivist.archiving.store.noted_heads()) == sorted(keys)
 
 
 async def test_no_head_is_signed_of_a_chain_that_was_rewritten(archivist: Archivist, database: Database) -> None:
