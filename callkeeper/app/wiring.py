@@ -158,10 +158,13 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
 
 def _require_account(account_use: AccountUse, keys: Keys, redis: "Redis") -> None:
     """Make sure that no other installation uses the account. If Redis is away, the log tells of one later."""
+    others: Sequence[str] = ()
     with suppress(RedisError, OSError):
-        if others := account_use.note(redis):
+        others = account_use.others_now(redis)  # those that work would find a note, and log that both do
+        if not others and (others := account_use.note(redis)):  # they have started at the same time
             account_use.end(redis)
-            raise AccountInUse(keys.prefix, others)
+    if others:
+        raise AccountInUse(keys.prefix, others)
 
 
 def _noting(account_use: AccountUse, log: Any) -> Callable[["Redis"], None]:

@@ -21,6 +21,9 @@ from callkeeper.calls.stored_value import readable
 FRESH_S: Final = 20
 """For how many seconds an installation counts as working after it last said so. Each worker says so once a second."""
 
+ENDS_WITHIN_S: Final = 3
+"""For how many seconds it counts as working after one of its workers has ended. The others say so again meanwhile."""
+
 
 class _Installation(msgspec.Struct, frozen=True, array_like=True):
     """The prefix of an installation, and the institutions that it acts for; None: all of the account."""
@@ -67,10 +70,11 @@ class AccountUse:
         now_s, _ = client.time()
         with client.pipeline() as pipe:  # a transaction: of two that start at once, the second finds the first
             pipe.zremrangebyscore(self._key, "-inf", now_s - FRESH_S)
+            pipe.zremrangebyscore(self._key, now_s + FRESH_S, "+inf")  # the clock was set back
             pipe.zrange(self._key, 0, -1)
             pipe.zadd(self._key, {msgspec.json.encode(self._own): now_s})
             pipe.expire(self._key, FRESH_S)
-            noted = list(_parsed(pipe.execute()[1]))
+            noted = list(_parsed(pipe.execute()[2]))
         self._take_beside({each for each in noted if each.prefix == self._own.prefix})
         return self._others(noted)
 
@@ -89,12 +93,20 @@ class AccountUse:
         return any(each.acts_for(institution_key) for each in self._beside)
 
     def end(self, redis: "Redis") -> None:
-        """Take back what was noted. Other workers of this installation note it again.
+        """Let what was noted expire soon. Other workers of this installation note it again before.
 
         Raises:
-            redis.exceptions.RedisError: It may or may not have been taken back; it expires.
+            redis.exceptions.RedisError: It may or may not have been done; it expires anyway.
         """
-        redis.zrem(self._key, msgspec.json.encode(self._own))
+        client: Any = redis
+        now_s, _ = client.time()
+        client.zadd(self._key, {msgspec.json.encode(self._own): now_s - FRESH_S + ENDS_WITHIN_S}, xx=True)
+
+    def others_now(self, redis: "Redis") -> list[str]:
+        """Do what `others` does, for a thread."""
+        client: Any = redis
+        now_s, _ = client.time()
+        return self._others(_parsed(client.zrangebyscore(self._key, now_s - FRESH_S, now_s + FRESH_S)))
 
     async def others(self, redis: "AsyncRedis") -> list[str]:
         """Return what `note` does, and note nothing.
@@ -104,7 +116,7 @@ class AccountUse:
         """
         client: Any = redis
         now_s, _ = await client.time()
-        return self._others(_parsed(await client.zrangebyscore(self._key, now_s - FRESH_S, "+inf")))
+        return self._others(_parsed(await client.zrangebyscore(self._key, now_s - FRESH_S, now_s + FRESH_S)))
 
     def _others(self, noted: Iterable[_Installation]) -> list[str]:
         return sorted({each.prefix for each in noted if not each.works_beside(self._own)})

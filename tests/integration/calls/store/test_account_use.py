@@ -1,12 +1,15 @@
 """Two installations that share a Redis and an account of the service."""
 
+from typing import Any
+
 import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from callkeeper.app.wiring import AccountInUse, _require_account
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, Reporter
-from callkeeper.calls.store.account_use import FRESH_S, AccountUse
+from callkeeper.calls.store.account_use import ENDS_WITHIN_S, FRESH_S, AccountUse
 from callkeeper.calls.store.keys import Keys
 
 OURS, THEIRS = Keys("ck"), Keys("ck2")
@@ -43,14 +46,46 @@ def test_of_two_that_note_the_use_the_second_finds_the_first(blocking_redis: Blo
     """Until the first ends, or has not noted it for a while. What another release has written is no installation."""
     first, second = AccountUse(OURS, "a", None), AccountUse(THEIRS, "a", None)
     key = OURS.account_use("a")
-    blocking_redis.zadd(key, {b"{}": 2e9, b"[]": 2e9})
+    blocking_redis.zadd(key, {b"{}": blocking_redis.time()[0], b"[]": blocking_redis.time()[0]})
     assert (first.note(blocking_redis), second.note(blocking_redis)) == ([], ["ck"])
-    first.end(blocking_redis)
+    blocking_redis.zrem(key, '["ck",null]')
     assert second.note(blocking_redis) == []
     assert 0 < blocking_redis.ttl(key) <= FRESH_S
     now_s, _ = blocking_redis.time()
     blocking_redis.zadd(key, {'["ck2",null]': now_s - FRESH_S - 1})
     assert first.note(blocking_redis) == []
+
+
+def test_use_goes_on_when_one_of_several_workers_ends(blocking_redis: BlockingRedis) -> None:
+    """The others say once a second that they work. Until then no worker of another installation may start."""
+    first, second = AccountUse(OURS, "a", None), AccountUse(THEIRS, "a", None)
+    first.note(blocking_redis)
+    first.end(blocking_redis)
+    assert second.others_now(blocking_redis) == ["ck"]
+    client: Any = blocking_redis
+    [(_, score)] = client.zrange(OURS.account_use("a"), 0, -1, withscores=True)
+    now_s, _ = client.time()
+    assert 1 <= score + FRESH_S - now_s <= ENDS_WITHIN_S
+    first.end(blocking_redis)
+    assert blocking_redis.zcard(OURS.account_use("a")) == 1
+
+
+def test_worker_that_must_not_start_has_noted_nothing(blocking_redis: BlockingRedis) -> None:
+    """Those that work would find it, and log that both work."""
+    first, second = AccountUse(OURS, "a", None), AccountUse(THEIRS, "a", None)
+    first.note(blocking_redis)
+    with pytest.raises(AccountInUse):
+        _require_account(second, THEIRS, blocking_redis)
+    assert first.note(blocking_redis) == []
+
+
+async def test_use_is_forgotten_also_if_the_clock_was_set_back(redis: Redis, blocking_redis: BlockingRedis) -> None:
+    """After a failover to a server whose clock is an hour behind, an installation that ended would be there for an hour."""
+    now_s, _ = blocking_redis.time()
+    blocking_redis.zadd(OURS.account_use("a"), {'["ck2",null]': now_s + 3600})
+    use = AccountUse(OURS, "a", None)
+    assert await use.others(redis) == []
+    assert use.note(blocking_redis) == []
 
 
 def test_workers_know_what_others_of_their_installation_act_for(blocking_redis: BlockingRedis) -> None:
@@ -62,7 +97,7 @@ def test_workers_know_what_others_of_their_installation_act_for(blocking_redis: 
         other.note(blocking_redis)
     use.note(blocking_redis)
     assert [use.is_acted_for_beside(key) for key in ("cu-2", "cu-3", "cu-4")] == [True, False, False]
-    others[0].end(blocking_redis)
+    blocking_redis.delete(OURS.account_use("a"))
     for at_s, is_known in ((100.0, True), (100.0 + FRESH_S, True), (101.0 + FRESH_S, False)):
         now_s = at_s
         use.note(blocking_redis)
