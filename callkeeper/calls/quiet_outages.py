@@ -42,8 +42,12 @@ SILENT_CALLS: Final = 8
 """If the provider says nothing of the voice in this many calls in a row, something is wrong. A few have no voiceprint."""
 
 DISTURBED: Final = 6
-"""With this many failures in two minutes, between answers or without any, requests fail. Five in a row open a breaker, if
-no other request about the institution's calls is answered meanwhile."""
+"""With this many failures in two minutes between answers, or in four without any, requests fail. Five in a row open a
+breaker, if no other request about the institution's calls is answered meanwhile."""
+
+SILENT_MINUTES: Final = 4
+"""For how many minutes failures without any answer count. Of an endpoint with few requests, as many as are told must be
+left when a minute begins: else people are told every minute that it is over, and that it began."""
 
 FAILURES: Final = frozenset(
     {"ServiceUnavailable", "OutcomeUnknown", "AnswerUnreadable", "CertificateRefused", "NotSent"}
@@ -162,9 +166,10 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
             one.at for one in signals.minutes[-2:] if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint)
         )
         begun.append(next(disturbed_at, None))
+    longer = [minute.figures for minute in signals.minutes[-SILENT_MINUTES:]]
     for endpoint in (DETAILS, *EFFECTS):
-        if endpoint not in rates and _is_silent(signals, recent, endpoint):
-            rates[endpoint] = f"{endpoint}: none of the last {_unanswered(recent, endpoint).total()} was answered"
+        if endpoint not in rates and _is_silent(signals, longer, endpoint):
+            rates[endpoint] = f"{endpoint}: none of the last {_unanswered(longer, endpoint).total()} was answered"
             begun.append(signals.last.at(figure.SERVICE_REQUESTS, endpoint, "answered"))
     if (unknown := _unknown_calls(recent)) is not None:
         rates.setdefault(DETAILS, unknown)

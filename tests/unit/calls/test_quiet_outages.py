@@ -403,6 +403,22 @@ def test_endpoint_is_silent_from_the_first_minute_without_an_answer_on() -> None
     assert "enroll: none of the last 6 was answered. " in incident.advice
 
 
+@pytest.mark.parametrize("apart_s", [12, 15, 20, 30])
+def test_endpoint_that_is_seldom_used_stays_silent_when_a_minute_begins(apart_s: int) -> None:
+    """People would be told every minute that it is over, and that it began."""
+    failed_s = range(apart_s // 2, 600, apart_s)
+    for now_s in range(360, 540, 5):
+        minutes = []
+        for number in range(now_s // 60 + 1):
+            count = sum(at_s <= now_s and at_s // 60 == number for at_s in failed_s)
+            failed: dict[tuple[str, ...], int] = {("enroll", "OutcomeUnknown"): count}
+            begun_s = now_s % 60 + 60 * (now_s // 60 - number)
+            minutes.append(Minute(NOW - timedelta(seconds=begun_s), Snapshot({figure.SERVICE_REQUESTS.name: failed})))
+        ago_s = now_s - max(at_s for at_s in failed_s if at_s <= now_s)
+        last = at((figure.SERVICE_REQUESTS, ("enroll", "OutcomeUnknown"), float(ago_s)))
+        assert [one.kind.value for one in found(minutes=minutes, last=last)] == ["requests_fail"], now_s
+
+
 @pytest.mark.parametrize(
     "signals",
     [unanswered("enroll", 5), unanswered("enroll", 9, answered=1), unanswered("enroll", ago_s=31)],
