@@ -151,6 +151,10 @@ class Institutions:
         is_excluded = institution_key in self._owned_keys and institution_key not in self.keys
         return is_excluded and self.beside(institution_key)
 
+    def left_to_others(self) -> list[str]:
+        """Return the institutions that only our own settings exclude, and for which other workers act."""
+        return [] if self.only is None else [key for key in self._owned_keys - self.keys if self.beside(key)]
+
     def held_until(self, institution_key: str, now: datetime) -> datetime | None:
         """Return until when enrolls and rejects wait because the standing is not known; None if they need not."""
         standing = self._standings.get(institution_key)

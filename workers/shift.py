@@ -12,7 +12,7 @@ No task outlives a shift: each is finished or, at the deadline, cancelled and aw
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -283,7 +283,10 @@ class Shift:
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
-        holds = self._holds if len(self.institutions.keys) > 1 else None
+        holds: Mapping[str, int] | None = self._holds if len(self.institutions.keys) > 1 else None
+        if left := self.institutions.left_to_others():
+            # As if we held as many as we may: we have nothing else to do, and would claim them before the others do.
+            holds = self._holds | Counter(dict.fromkeys(left, IN_FLIGHT))
         store = self.tools.store
         known = store.pauses
         claimed = await store.claim(room, shift_starts=shift_starts, holds=holds, free=self._free)

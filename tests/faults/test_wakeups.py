@@ -53,6 +53,10 @@ class Institutions:
         self._store = store
         self._enlisted_at_s = -ENLIST_S
 
+    def left_to_others(self) -> list[str]:
+        """Return that none is."""
+        return []
+
     def is_stale(self) -> bool:
         """Tell that what is known is new."""
         return False

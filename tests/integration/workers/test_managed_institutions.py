@@ -216,6 +216,19 @@ async def test_call_that_our_settings_exclude_is_left_to_others(rig: Rig) -> Non
     assert rig.ledger(call)["assign"] == 1
 
 
+async def test_shift_claims_no_call_that_is_left_to_others(rig: Rig) -> None:
+    """It has nothing else to do, so it would come first each time, and nobody would ever do anything for the call."""
+    await rig.run(10)
+    worker = restricted(rig, frozenset({KEY}), beside=[OTHER])
+    await worker.institutions.refresh()
+    call = rig.stage.call(Happening(Kind.END, 300), key=OTHER)
+    await rig.push(call)
+    rig.stage.advance(1)
+    member = CallId(OTHER, call.voice_id).member
+    assert member not in {item.member for item in await worker.shift._claim(100, shift_starts=False)}
+    assert member in {item.member for item in await rig.shift._claim(100, shift_starts=False)}
+
+
 async def test_call_that_is_left_to_others_still_needs_a_person(rig: Rig) -> None:
     """It stays listed until somebody who acts for it has looked, also if those who do are cut off meanwhile."""
     await rig.run(10)
