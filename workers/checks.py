@@ -73,7 +73,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     if not named or is_same_id(named, claim.call_id.voice_id):
         return
     real_id = await _real_id(claim, phone_call)
-    if real_id is not None and await _merge_into(claim, real_id):
+    if real_id is not None and await _merge_into(claim, CallId(claim.call_id.institution_key, real_id)):
         return
     claim.call = replace(claim.call, names=replace(claim.call.names, other_voice_id=named))
     note_misnamed(claim, named, kind)
@@ -122,7 +122,9 @@ def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
 
 
 async def unite_spellings(claim: Claim) -> bool:
-    """Merge a record that has another spelling of the id, because the desk left a statement under it.
+    """Merge a record that has another spelling of the id or of the institution: a statement or a push came under it.
+
+    One that the queue lists under its own spelling stays: a worker of 0.4.0 still acts for both.
 
     Returns:
         Whether the claim is over.
@@ -130,12 +132,14 @@ async def unite_spellings(claim: Claim) -> bool:
     Raises:
         WriteRefused: Another worker holds the call now.
     """
-    canonical = canonical_id(claim.call_id.voice_id)
-    return canonical != claim.call_id.voice_id and await _merge_into(claim, canonical)
+    ours, is_listed = claim.call_id, claim.call.life.listed_at is not None
+    key = ours.institution_key if is_listed else claim.institutions.spelling_kept(ours.institution_key)
+    other = CallId(key, canonical_id(ours.voice_id))
+    return other != ours and await _merge_into(claim, other)
 
 
-async def _merge_into(claim: Claim, voice_id: str) -> bool:
-    """Merge this record into the one with the voice id that the service uses for this call.
+async def _merge_into(claim: Claim, other: CallId) -> bool:
+    """Merge this record into the one under the ids that the service uses for this call.
 
     Returns:
         Whether the claim is over. If the other id was merged into this one before, this record stays.
@@ -143,13 +147,12 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
     Raises:
         WriteRefused: Another worker holds the call now, or the queue has just listed it.
     """
-    other = CallId(claim.call_id.institution_key, voice_id)
     # If the queue has listed this call after all, this record stays: stored details must then be read first.
     claim.call = replace(claim.call, plan=replace(claim.call.plan, needs_verifying=True))
     await claim.keep()
     claim.is_over = await claim.tools.store.merge(claim.item, claim.stored, other)
     if claim.is_over:
-        claim.tools.log.info("calls_merged", into=voice_id)
+        claim.tools.log.info("calls_merged", into=other.voice_id)
     return claim.is_over
 
 
@@ -318,7 +321,8 @@ async def _follow_assign(claim: Claim) -> bool:
         await claim.let_go(claim.now + _MOVED_WITHIN)
         return True
     is_same = listed_at is None and await _is_same_call(claim, assigned_id)
-    if is_same and await _merge_into(claim, canonical_id(assigned_id)):
+    other = CallId(claim.call_id.institution_key, canonical_id(assigned_id))
+    if is_same and await _merge_into(claim, other):
         return True
     claim.call = replace(claim.call, names=replace(claim.call.names, assigned_id=None))
     return False

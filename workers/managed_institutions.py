@@ -155,6 +155,13 @@ class Institutions:
         """Return the institutions that only our own settings exclude, and for which other workers act."""
         return [] if self.only is None else [key for key in self._owned_keys - self.keys if self.beside(key)]
 
+    def spelling_kept(self, institution_key: str) -> str:
+        """Return the key that we act for instead of one that is the same in other capitals; else the key itself."""
+        if institution_key not in self._spelled_otherwise:
+            return institution_key
+        kept = (key for key in self.keys if key.casefold() == institution_key.casefold())
+        return next(kept, institution_key)
+
     def held_until(self, institution_key: str, now: datetime) -> datetime | None:
         """Return until when enrolls and rejects wait because the standing is not known; None if they need not."""
         standing = self._standings.get(institution_key)

@@ -46,6 +46,7 @@ def continued(call_id: CallId, other: Call) -> Call:
     """Return the first record under an id, with the contents of the same call's record under another id."""
     return replace(
         other,
+        institution_key=call_id.institution_key,
         voice_id=call_id.voice_id,
         names=Names(
             spelled=other.names.spelled or spelling_of(other.voice_id),

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.notes import Distrusted, Pushed
 from callkeeper.calls.record import CHECK_LIMIT, Reason
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
@@ -134,3 +134,26 @@ async def test_institution_that_the_login_spells_otherwise_is_one(sandbox_asgi: 
     assert rig.ledger(call)["enroll"] == 1
     told = [line for line in rig.log.entries if line["event"] == "institution_spelled_twice"]
     assert [(line["institution"], line["left_out"]) for line in told] == [(KEY, KEY.upper())]
+
+
+@pytest.mark.parametrize("known_s", [1.0, 30.0])
+async def test_word_and_push_under_the_other_spelling_of_an_institution_are_about_its_call(
+    sandbox_asgi: Asgi, redis: Redis, known_s: float
+) -> None:
+    """An agent says under CU-1 that she distrusts a caller of cu-1, who then proves a passcode."""
+    rig = Rig(sandbox_asgi, redis, transport=AnyCase(sandbox_asgi.transport))
+    upper = changed(sandbox_asgi.world.options, token_keys=lambda keys: [key.upper() for key in keys])
+    sandbox_asgi.world.options = upper
+    await rig.run(20)
+    call = sandbox_asgi.call(Happening(Kind.MFA_VALIDATED, 60), Happening(Kind.END, 100))
+    await rig.run(known_s)
+    other = CallId(KEY.upper(), call.voice_id)
+    await rig.store.note(other, Pushed(has_ended=False, event_id="e" * 32, received_at=rig.clock.now))
+    await rig.store.note(other, Distrusted(operator="ann", said_at=rig.clock.now, wish="d" * 32))
+    await rig.run(200)
+    assert rig.ledger(call).get("reject_voice") == 1
+    assert "enroll" not in rig.ledger(call)
+    assert len(await records(rig)) == 1
+    record = await rig.queries.load(other)
+    assert record is not None
+    assert (record.institution_key, record.life.reason) == (KEY, Reason.REJECTED)
