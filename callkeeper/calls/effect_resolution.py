@@ -370,8 +370,12 @@ OPTED_OUT = "caller opted out, voice still enrolled"
 
 
 def is_enrolled_despite_opt_out(call: Call) -> bool:
-    """Tell whether the caller opted out, the voice stays enrolled, and nobody has seen that."""
-    return call.seen.opted_out and is_enrolled(call) and call.statements.opt_out_closed_by is None
+    """Tell whether the caller opted out, the voice stays enrolled, and nobody has seen that.
+
+    Whoever opted in after that wants the voice to be enrolled.
+    """
+    is_out = call.seen.opted_out and not call.seen.opted_in_last
+    return is_out and is_enrolled(call) and call.statements.opt_out_closed_by is None
 
 
 ENROLLED_BESIDE = "enrolled on nobody's word beside another caller"

@@ -267,6 +267,20 @@ async def test_opt_out_needs_nobody_once_the_enroll_is_taken_back(rig: Rig) -> N
     assert list((await rig.queries.attention()).values()) == [TAKEN_BACK]
 
 
+async def test_opt_out_that_an_opt_in_followed_needs_nobody(rig: Rig) -> None:
+    """The caller has changed their mind twice: the voiceprint is what they want."""
+    call = await enrolled(rig)
+    rig.stage.happen(call, Kind.OPT_OUT)
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == [OPTED_OUT]
+    rig.stage.happen(call, Kind.OPT_IN)
+    await rig.run(60)
+    assert not await rig.queries.attention()
+    await rig.note(call, OptedOut(operator="ann", said_at=rig.clock.now))
+    await rig.run(5)
+    assert list((await rig.queries.attention()).values()) == [OPTED_OUT]
+
+
 async def test_opt_out_of_a_caller_who_is_not_enrolled_needs_nobody(rig: Rig) -> None:
     """Nor is anybody enrolled after it."""
     call = await rig.begin_call(Happening(Kind.OPT_OUT, 5), Happening(Kind.END, 60), run_s=20)
