@@ -18,7 +18,15 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.notes import Unlisted, fingerprint, is_same_entry, listed_of, plausible_start, why_unusable
+from callkeeper.calls.notes import (
+    Listed,
+    Unlisted,
+    fingerprint,
+    is_same_entry,
+    listed_of,
+    plausible_start,
+    why_unusable,
+)
 from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.last_listing import (
@@ -242,15 +250,10 @@ class Listing:
             for (voice_id, after), before in zip(prints.items(), known, strict=True)
             if voice_id in progress.unlisted or (after != before and not (before and is_same_entry(after, before)))
         }
-        before_at = progress.regular_at if progress.regular_at is not None and progress.regular_at <= now else None
-        new = {voice_id for voice_id, before in zip(prints, known, strict=True) if before is None}
+        for voice_id in {voice_id for voice_id, before in zip(prints, known, strict=True) if before is None}:
+            found[voice_id] = self._with_absence(found[voice_id], progress, now)
         noted = await asyncio.gather(
-            *(
-                self.tools.store.note(
-                    CallId(key, voice_id), replace(found[voice_id], absent_at=before_at if voice_id in new else None)
-                )
-                for voice_id in changed
-            )
+            *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
         )
         if not all(taken for taken, _ in noted):  # calls that are settled, seconds after their end
             self.tools.counting.figures.see(
@@ -260,6 +263,15 @@ class Listing:
             self.on_due()
             await self.tools.listings.listed(key, changed)
         return len(changed)
+
+    def _with_absence(self, listed: Listed, progress: ListingProgress, now: datetime) -> Listed:
+        """Return a note on a new call with when it was not there yet: at the last look, unless that look has missed it.
+
+        An entry may come late, or the look did not go back that far. Then its start tells, against those of other calls.
+        """
+        if progress.regular_at is None or progress.regular_at > now:
+            return listed
+        return replace(listed, absent_at=min(progress.regular_at, now - self.tools.clock.least_age(listed.started_at)))
 
     def _note_skipped(self, key: str, skipped: Counter[str]) -> None:
         """Log and count the entries that are left out, because their calls are not handled."""

@@ -48,6 +48,13 @@ class ServiceClock:
         if ahead_s is not None and (not self._learned or ahead_s > self._learned[-1][1]):
             self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, ahead_s)]
 
+    def least_age(self, started_at: datetime | None) -> timedelta:
+        """Return how old a call is at least: the service's clock shows no less than what was learned."""
+        if started_at is None or not self._learned:
+            return timedelta()
+        age_s = self._monotonic() + self._learned[-1][1] - started_at.timestamp()
+        return timedelta(seconds=max(0.0, age_s))
+
     def found(self, started_at: datetime | None, now: datetime, epoch: Epoch, *, may_be_old: bool) -> timedelta | None:
         """Return the maximum age of a call that was just found, and learn from it if it must be new. As `age`."""
         may_be_old = may_be_old or now - epoch.since < LISTED_ANEW

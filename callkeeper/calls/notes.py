@@ -64,7 +64,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     is_first_look: bool = False
     """The whole queue had not been listed in this Redis before, so the call may have had a record in an earlier one."""
     absent_at: datetime | None = None
-    """When the queue was last listed without the call, which is new; None if nothing shows that it was not there."""
+    """When the queue was last listed without the call, which is new, or when that had begun, if it was shown late; None if
+    nothing shows that it was not there."""
     note_id: ClassVar[str] = "listed"
 
 

@@ -261,7 +261,8 @@ class Life(_Part, frozen=True):
     """When the look-back of an ended, unlisted call was made, or skipped because too many such calls waited."""
     listed_at: datetime | None = None
     absent_at: datetime | None = None
-    """When the queue was last listed without the call, before it was found; None if nothing shows that."""
+    """When the queue was last listed without the call, before it was found, or when it began, if that was earlier; None if
+    nothing shows that."""
     started_at: datetime | None = None
     was_live: bool = False
     """A read has shown it going on. The queue may list a call that has ended."""

@@ -386,3 +386,39 @@ async def test_passcode_vouches_for_nobody_once_the_queue_names_another_candidat
     await rig.run(200)
     assert rig.ledger(call).get("enroll", 0) == 0
     assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but perhaps as another member'"]
+
+
+@pytest.mark.parametrize("variant", [None, "clock-3-min-ahead", "clock-3-min-behind"])
+async def test_passcode_is_nobodys_if_the_queue_shows_the_call_late(
+    sandbox_asgi: Asgi, redis: Redis, variant: str | None
+) -> None:
+    """A look before may have missed it. Against the start of another call, its own tells that it went on then."""
+    late: set[str] = set()
+
+    class Late(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            answer = await sandbox_asgi.transport.handle_async_request(request)
+            if not request.url.path.endswith("/queue"):
+                return answer
+            await answer.aread()
+            shown = [entry for entry in answer.json()["phoneCalls"] if entry["voiceId"] not in late]
+            return httpx.Response(200, json={"success": True, "phoneCalls": shown})
+
+    rig = Rig(sandbox_asgi, redis, transport=Late())
+    rig.stage.sandbox.choose([variant] if variant else [])
+    rig.stage.world.options = with_options(rig.stage.world.options, assign_writes_status=False)
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    await rig.begin_call(Happening(Kind.END, 300), run_s=30)
+    on_it = (
+        Happening(Kind.CLAIMED, 2, "zed", "p-1"),
+        Happening(Kind.MFA_VALIDATED, 10),
+        Happening(Kind.CLAIMED, 30, "zed", "p-2"),
+    )
+    call = rig.stage.call(*on_it, Happening(Kind.END, 240), phone_number="5559999999", persons=[])
+    late.add(call.voice_id)
+    await rig.run(60)
+    late.clear()
+    await rig.run(300)
+    assert (await rig.record(call)).seen.person_id == "p-2"
+    assert rig.ledger(call).get("enroll", 0) == 0
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but perhaps as another member'"]
