@@ -114,6 +114,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         statements=_established(call, reading, now),
         written=replace(call.written, held_back=None),
     )
+    if call.seen.opted_in_last:  # whoever opts out after that is another reason to look
+        call = replace(call, statements=replace(call.statements, opt_out_closed_by=None))
     call = _doubted(_distrusted_as_whom(_recognised(call, book)), before, book)
     call = with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:

@@ -281,6 +281,22 @@ async def test_opt_out_that_an_opt_in_followed_needs_nobody(rig: Rig) -> None:
     assert list((await rig.queries.attention()).values()) == [OPTED_OUT]
 
 
+async def test_opt_out_that_comes_again_after_somebody_closed_the_first_needs_a_person(rig: Rig) -> None:
+    """The caller opted in between the two."""
+    call = await enrolled(rig)
+    rig.stage.happen(call, Kind.OPT_OUT)
+    await rig.run(60)
+    await rig.note(call, Resolved(applied=False, operator="sue", said_at=rig.clock.now))
+    await rig.run(5)
+    assert not await rig.queries.attention()
+    rig.stage.happen(call, Kind.OPT_IN)
+    await rig.run(60)
+    assert not await rig.queries.attention()
+    rig.stage.happen(call, Kind.OPT_OUT)
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == [OPTED_OUT]
+
+
 async def test_opt_out_of_a_caller_who_is_not_enrolled_needs_nobody(rig: Rig) -> None:
     """Nor is anybody enrolled after it."""
     call = await rig.begin_call(Happening(Kind.OPT_OUT, 5), Happening(Kind.END, 60), run_s=20)
