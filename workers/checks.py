@@ -124,7 +124,7 @@ def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
 async def unite_spellings(claim: Claim) -> bool:
     """Merge a record that has another spelling of the id or of the institution: a statement or a push came under it.
 
-    One that the queue lists under its own spelling stays: a worker of 0.4.0 still acts for both.
+    One that the queue lists under its own spelling stays: a worker of release 0.4.0 still acts for both.
 
     Returns:
         Whether the claim is over.
