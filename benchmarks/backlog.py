@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from benchmarks.answer import Answer, Table
 from benchmarks.archive import PER_S, server, simulated_call
 from benchmarks.effort import Effort
-from callkeeper.app.logs import quiet_log
+from callkeeper.app.logs import flush_log, quiet_log
 from callkeeper.archive.database import Database
 from callkeeper.archive.migrating import migrate
 from callkeeper.archive.reading import ArchiveReader
@@ -54,7 +54,7 @@ async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int
         while await queue.sweep():
             pass
         assert (await waiting_calls(redis, Keys())).calls == calls  # noqa: S101  (otherwise nothing is measured)
-        archiving = ArchiveDeliveries(queue, Writer(database), quiet_log())
+        archiving = ArchiveDeliveries(queue, Writer(database), quiet_log(), flush_log)
         began_s = time.monotonic()
         async with archiving.running():
             while (await waiting_calls(redis, Keys())).calls:  # noqa: ASYNC110  (Redis sends no event for this)

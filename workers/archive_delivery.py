@@ -67,10 +67,10 @@ class ArchiveDeliveries(Outbox):
     store: ArchiveQueue
     writer: Writer
     log: Any
+    flush_log: Callable[[], None]
+    """Waits until the log's lines are written. One of a head that is noted must not be lost by a kill."""
     key: Secret | None = None
     """Signs the heads of the chains."""
-    flush_log: Callable[[], None] = lambda: None
-    """Waits until the log's lines are written. One of a head that is noted must not be lost by a kill."""
     figures: Figures = field(default_factory=Figures)
     monotonic: Callable[[], float] = monotonic
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)

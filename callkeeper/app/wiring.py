@@ -59,7 +59,7 @@ def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Cal
         from callkeeper.archive.writing import Writer  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
         from workers.archive_delivery import ArchiveDeliveries  # noqa: PLC0415
 
-        return ArchiveDeliveries(queue, Writer(settings.open()), log, settings.key, flush_log, figures)
+        return ArchiveDeliveries(queue, Writer(settings.open()), log, flush_log, settings.key, figures)
 
     return open_archive
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from callkeeper.app.logs import flush_log
 from callkeeper.archive.database import Database
 from callkeeper.archive.lines import Content, content_of
 from callkeeper.archive.migrating import migrate
@@ -95,7 +96,7 @@ class Archivist(Rig):
         self.database = database
         queue = ArchiveQueue(redis, Keys(), now_ms=self.now_ms)
         self.archiving = ArchiveDeliveries(
-            queue, Writer(database), self.tools.log, figures=self.figures, monotonic=self.clock.monotonic
+            queue, Writer(database), self.tools.log, flush_log, figures=self.figures, monotonic=self.clock.monotonic
         )
 
     async def archive(self) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 from sqlalchemy import delete, update
 
-from callkeeper.app.logs import quiet_log
+from callkeeper.app.logs import flush_log, quiet_log
 from callkeeper.archive.database import Database
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.lines import AUDIT, AUDIT_LOG
@@ -44,7 +44,7 @@ async def filled(redis: "Redis", numbers: range) -> AuditLog:
 
 async def copy(redis: "Redis", database: Database) -> None:
     """Let a worker copy what is new."""
-    await ArchiveDeliveries(ArchiveQueue(redis, Keys()), Writer(database), quiet_log())._copy_audit()
+    await ArchiveDeliveries(ArchiveQueue(redis, Keys()), Writer(database), quiet_log(), flush_log)._copy_audit()
 
 
 async def told(
