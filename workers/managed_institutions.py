@@ -135,6 +135,7 @@ class Institutions:
     """The service asked for no more requests about institutions before this time (`Retry-After`). Calls go on."""
     _missing: dict[str, datetime] = field(default_factory=dict)
     _spelled_otherwise: set[str] = field(default_factory=set)
+    """Keys that are left out, because one that we act for is the same in other capitals."""
 
     def __post_init__(self) -> None:
         self.counting.ours = self.keys
@@ -152,8 +153,8 @@ class Institutions:
         return is_excluded and self.beside(institution_key)
 
     def left_to_others(self) -> list[str]:
-        """Return the institutions that only our own settings exclude, and for which other workers act."""
-        return [] if self.only is None else [key for key in self._owned_keys - self.keys if self.beside(key)]
+        """Return all institutions of which `is_left_to_others` holds."""
+        return [] if self.only is None else [key for key in self._owned_keys if self.is_left_to_others(key)]
 
     def spelling_kept(self, institution_key: str) -> str:
         """Return the key that we act for instead of one that is the same in other capitals; else the key itself."""

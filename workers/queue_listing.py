@@ -250,8 +250,9 @@ class Listing:
             for (voice_id, after), before in zip(prints.items(), known, strict=True)
             if voice_id in progress.unlisted or (after != before and not (before and is_same_entry(after, before)))
         }
-        for voice_id in {voice_id for voice_id, before in zip(prints, known, strict=True) if before is None}:
-            found[voice_id] = self._with_absence(found[voice_id], progress, now)
+        for voice_id, before in zip(prints, known, strict=True):
+            if before is None:
+                found[voice_id] = self._with_absence(found[voice_id], progress, now)
         noted = await asyncio.gather(
             *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
         )

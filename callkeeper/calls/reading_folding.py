@@ -321,7 +321,8 @@ def _member_verified(call: Call, reading: Reading) -> str:
         may_be_older = call.seen.was_named or named is not None
     else:
         may_be_older = member != named and not (named is None and is_ours)
-    return "" if may_be_older or known not in {None, member or known} else member or known or ""
+    stands_there = member or known
+    return stands_there or "" if known in {None, stands_there} and not may_be_older else ""
 
 
 def _may_have_changed(call: Call, first_read_at: datetime) -> bool:
