@@ -76,6 +76,12 @@ STEP_S = 0.25
 LONGEST_S = 5.0
 """The most that the clock moves at once. Nothing is due between: what happens in the stand-in is told with its own time."""
 
+LONG_S = 300.0
+"""After this long a wait passes in strides, each a tenth of what has passed since: hours of idle listings take minutes."""
+
+LONGEST_STRIDE_S = 60.0
+"""The longest stride. What falls due within one is done at its end, as by a worker that was busy."""
+
 PROBED_S = 2.0
 """The same while a breaker is open: probes are in no schedule."""
 
@@ -258,8 +264,8 @@ class Rig:
         return len(claimed)
 
     async def run(self, seconds: float) -> None:
-        """Let time pass, with everything that falls due in it."""
-        end = self.clock.now + dt.timedelta(seconds=seconds)
+        """Let time pass, with everything that falls due in it. A long wait passes in strides."""
+        begun, end = self.clock.now, self.clock.now + dt.timedelta(seconds=seconds)
         while True:
             for _ in range(50):
                 found = await self.tick()
@@ -271,7 +277,8 @@ class Rig:
             if self.clock.now >= end:
                 return
             longest_s = PROBED_S if self.store.breakers.opened else LONGEST_S
-            step_s = max(self.step_s, min(longest_s, ceil(ahead_s / self.step_s) * self.step_s))
+            stride_s = min(((self.clock.now - begun).total_seconds() - LONG_S) / 10, LONGEST_STRIDE_S)
+            step_s = max(self.step_s, stride_s, min(longest_s, ceil(ahead_s / self.step_s) * self.step_s))
             self.stage.advance(min(step_s, (end - self.clock.now).total_seconds()))
 
     async def _due_in_s(self) -> float:
