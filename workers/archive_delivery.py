@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.archive.chain_heads import signed_head
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
-from callkeeper.archive.lines import AUDIT_LOG, audit_content, content_of
+from callkeeper.archive.lines import AUDIT_LOG, RULES, audit_content, content_of, rules_content
 from callkeeper.archive.writing import Head, Writer
 from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
 from callkeeper.calls.item_names import CallId
@@ -200,10 +200,14 @@ class ArchiveDeliveries(Outbox):
             self.log.info("archive_back", calls=(await self.store.waiting()).calls)
 
     async def _copy_audit(self) -> None:
-        """Copy the audit log into the archive. Redis trims no entry before."""
+        """Copy the audit log and the texts of rules into the archive. Redis trims no entry of the log before."""
         log = self.store.audit_log
         with suppress(RedisError):
             try:
+                if texts := await self.store.unarchived_rules():
+                    rules = [rules_content(*each) for each in texts.items()]
+                    await asyncio.to_thread(self.writer.write, RULES, rules)
+                    await self.store.note_rules(texts)
                 while found := await log.unarchived(most=AT_ONCE):
                     entries = [audit_content(each.id, msgspec.json.encode(each).decode()) for each in found]
                     await asyncio.to_thread(self.writer.write, AUDIT_LOG, entries)

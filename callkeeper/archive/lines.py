@@ -34,6 +34,9 @@ AUDIT: Final = "audit"
 AUDIT_LOG: Final = "*audit"
 """The key of the audit log's chain. No institution has it."""
 
+RULES: Final = "*rules"
+"""The key of the chain of the rules' texts. Each is a line as those of the audit log; its digest is in place of the id."""
+
 ERASED, RETIRED, HELD, RELEASED = "erased", "retired", "held", "released"
 """Kinds of lines about changes to the archive itself."""
 
@@ -189,6 +192,12 @@ def content_of(call: Call, trail: Sequence[Entry]) -> Content:
 def audit_content(entry_id: str, body: str) -> Content:
     """Return an entry of the audit log, as JSON, in the form of the archive."""
     return Content(AUDIT, body, dict.fromkeys(FOUND_BY) | {"voice_id": entry_id})
+
+
+def rules_content(digest: str, text: bytes) -> Content:
+    """Return the text of rules in the form of the archive."""
+    body = msgspec.json.encode({"digest": digest, "text": text.decode(errors="replace")})
+    return audit_content(digest, clean(body.decode()))
 
 
 class _Stored(msgspec.Struct):

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Row, Select, case, func, literal, or_, select, tuple_
 
 from callkeeper.archive.contents import UNREADABLE
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import LineUnreadable
-from callkeeper.archive.lines import AUDIT, AUDIT_LOG, CALL, call_of, joined
+from callkeeper.archive.lines import AUDIT, AUDIT_LOG, CALL, RULES, call_of, joined, sha256
 from callkeeper.archive.searching import SHIPPED, Place, Sizes, personal_values, search_of, walk
 from callkeeper.archive.tables import has_later_version, is_same_line, is_whole, lines, terms
 from callkeeper.calls.call_query import CallQuery
@@ -117,6 +118,23 @@ class ArchiveReader:
                 return
             yield from (row.body for row in rows)
             before = rows[-1].voice_id
+
+    def rules_text(self, digest: str) -> bytes | None:
+        """Return the text of rules; None if the archive does not have it.
+
+        Raises:
+            callkeeper.archive.errors.LineUnreadable: Somebody has changed it.
+            callkeeper.archive.errors.ArchiveAway: The database failed.
+        """
+        asked = _only(select(lines.c.n, lines.c.body, lines.c.body_hash), RULES).where(lines.c.voice_id == digest)
+        with self._database.reading() as connection:
+            row = connection.execute(asked.order_by(lines.c.n).limit(1)).first()
+        if row is None or row.body is None:
+            return None
+        if sha256(row.body.encode()) != row.body_hash:
+            raise LineUnreadable(f"line {row.n} of {RULES} was changed")
+        text: str = msgspec.json.decode(row.body)["text"]
+        return text.encode()
 
     def count(self, *, since_ms: int = 0, institution_key: str | None = None) -> int:
         with self._database.reading(within_s=600.0) as connection:

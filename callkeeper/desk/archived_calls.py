@@ -11,13 +11,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from redis.asyncio import Redis
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.hourly import Hours, Slot, Sums, slot_of_reason
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.audit_log import Audited, AuditFilter, AuditLog
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.calls.store.rules_in_force import read_rules_texts
 
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported
     from callkeeper.archive.reading import ArchiveReader
@@ -115,6 +118,21 @@ async def archived_days(
         {datetime.fromtimestamp(day * 86400, UTC): sums for day, sums in by_day.items()},
         None if since is None else datetime.fromtimestamp(since * 86400, UTC),
     )
+
+
+async def kept_or_archived_rules(
+    redis: "Redis", keys: Keys, archive: ArchivedCalls | None, digest: str
+) -> bytes | None:
+    """Return the text of rules, from Redis or from the archive; None if neither has it.
+
+    Raises:
+        LineUnreadable: Redis does not have it, and somebody has changed it in the archive.
+        ArchiveAway: Redis does not have it, and the archive does not answer.
+    """
+    text = (await read_rules_texts(redis, keys, [digest])).get(digest)
+    if text is not None or archive is None:
+        return text
+    return await archive.ask(archive.reader.rules_text, digest)
 
 
 async def known_or_archived(lookup: Lookup, archive: ArchivedCalls | None, place: CallId) -> Known | None:

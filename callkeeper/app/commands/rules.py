@@ -9,10 +9,12 @@ from typing import Any, BinaryIO, NoReturn
 
 import click
 
-from callkeeper.app.archive_reader import recorded_calls
+from callkeeper.app.archive_reader import archive_failed, archive_of_environment, recorded_calls
 from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, Moment, say, say_json, say_table, terminal_console
+from callkeeper.archive.errors import ArchiveAway, LineUnreadable
+from callkeeper.calls.institutions import shown
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import Result, load_cases, try_cases
@@ -24,6 +26,7 @@ from callkeeper.calls.rules.report import report as count_calls
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.store.rules_in_force import in_force_between, read_rules_history, read_rules_texts
 from callkeeper.calls.trail import Recorded
+from callkeeper.desk.archived_calls import kept_or_archived_rules
 
 BAD_FILE = 2
 """Exit code: a file has faults. 1 is for cases that fail."""
@@ -91,6 +94,26 @@ def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
         say(f"{each.digest}  since {each.since:%Y-%m-%d %H:%M:%S} UTC, {until}  {each.name}")
         if wants_text:
             say(*(text or "its text is not kept").splitlines(), "")
+
+
+@rules.command()
+@click.argument("digest")
+def show(digest: str) -> None:
+    """Print the text of rules by their digest, which the trail of a call names: from Redis, or else from the archive.
+
+    Exits with 1 if neither has it.
+    """
+    try:
+        with archive_of_environment() as archive:
+            text = query_redis(lambda redis, keys: kept_or_archived_rules(redis, keys, archive, digest))
+    except LineUnreadable as error:
+        raise Failed(f"{error}; `callkeeper archive verify` says what was changed") from None
+    except ArchiveAway as away:
+        raise archive_failed(away) from None
+    if text is None:
+        where = "Redis" if archive is None else "Redis nor in the archive"
+        raise Failed(f"there is no text of rules {shown(digest)} in {where}; `callkeeper rules history` lists digests")
+    say(*text.decode(errors="replace").removesuffix("\n").split("\n"))
 
 
 @rules.command("test")

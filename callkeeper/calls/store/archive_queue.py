@@ -4,7 +4,7 @@ A sweep finds settled calls that were never archived: those from before there wa
 earlier release settled, and those of a restored Redis.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -15,6 +15,7 @@ from callkeeper.calls.claimed_item import ClaimedItem, WriteRefused, instant
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import KEPT_S, Keys
+from callkeeper.calls.store.rules_in_force import read_rules_texts
 
 SWEEP_EVERY_S: Final = 3600
 SWEPT_AT_ONCE: Final = 500
@@ -135,12 +136,23 @@ class ArchiveQueue(Store):
         )
         await self.audit_log.write(entry)
 
+    async def unarchived_rules(self) -> dict[str, bytes]:
+        """Return the texts of rules that were not noted as archived, by digest."""
+        noted = await self._redis.smembers(self._turn("noted-rules"))
+        stored = await self._redis.hkeys(self._call_keys.rules_texts)
+        digests = [digest.decode() for digest in stored if digest not in noted]
+        return await read_rules_texts(self._redis, self._call_keys, digests)
+
+    async def note_rules(self, digests: Collection[str]) -> None:
+        """Note that the texts of rules are archived."""
+        await self._redis.sadd(self._turn("noted-rules"), *digests)
+
     async def refill(self) -> int:
-        """Queue all settled calls and the audit log again, after a restore of the archive. Return how many calls.
+        """Queue all settled calls, the audit log and the rules again, after the archive was restored. Return how many calls.
 
         The heads of the archive's chains are logged anew, because the restored ones may lack lines.
         """
-        await self._redis.delete(self._turn("noted-heads"), self._turn("heads"))
+        await self._redis.delete(*map(self._turn, ("noted-heads", "heads", "noted-rules")))
         members = await self._redis.zrange(self._call_keys.settled, 0, -1)
         for start in range(0, len(members), SWEPT_AT_ONCE):
             pipe = self._redis.pipeline(transaction=False)

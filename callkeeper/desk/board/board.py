@@ -103,7 +103,7 @@ class Board:
             *MessagePage(redis, self._queries, desk.known, self.renderers).routes(),
             *AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers).routes(),
             *plots.routes(),
-            *RulesPage(redis, keys, desk.book, self.renderers, now=now).routes(),
+            *RulesPage(redis, keys, desk.book, self.renderers, now=now, archive=desk.archive).routes(),
             *ProcessesPage(redis, keys, self.renderers).routes(),
         ]
         self._incidents = IncidentReader(redis, keys)
@@ -306,7 +306,7 @@ class Board:
 
     async def _on_archive_away(self, request: Request, _error: Exception) -> Response:
         """Show that nobody can tell whether there is such a call."""
-        words = "Redis does not know this call, and the archive of older calls does not answer. Try again later."
+        words = "Redis does not know this, and the archive of what is older does not answer. Try again later."
         return self.renderers.page(request, "nothing.html", 503, words=words)
 
     async def _on_redis_away(self, request: Request, error: Exception) -> Response:

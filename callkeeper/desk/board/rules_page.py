@@ -22,8 +22,9 @@ from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import RulesInForce, read_rules_history, read_rules_texts
+from callkeeper.calls.store.rules_in_force import RulesInForce, read_rules_history
 from callkeeper.calls.stored_value import readable
+from callkeeper.desk.archived_calls import ArchivedCalls, kept_or_archived_rules
 from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 50
@@ -125,7 +126,14 @@ class RulesPage:
     """Answers one request each."""
 
     def __init__(
-        self, redis: "Redis", keys: Keys, book: RuleBook, renderers: Renderers, *, now: Callable[[], datetime]
+        self,
+        redis: "Redis",
+        keys: Keys,
+        book: RuleBook,
+        renderers: Renderers,
+        *,
+        now: Callable[[], datetime],
+        archive: ArchivedCalls | None,
     ) -> None:
         """Put the parts together; ``book`` are this process's own rules."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
@@ -133,6 +141,7 @@ class RulesPage:
         self._book = book
         self._renderers = renderers
         self._now = now
+        self._archive = archive
         self._figures = FigureReader(redis, keys=keys)
         self._address = f"{renderers.base}/rules"
 
@@ -188,8 +197,9 @@ class RulesPage:
         return await read_rules_history(self._redis, self._keys, most=SHOWN + 1)
 
     async def _text(self, digest: str) -> bytes | None:
-        text = (await read_rules_texts(self._redis, self._keys, [digest])).get(digest)
-        return text or (self._book.text if digest == self._book.digest else None)
+        if digest == self._book.digest:
+            return self._book.text
+        return await kept_or_archived_rules(self._redis, self._keys, self._archive, digest)
 
     def _parsed(self, digest: str, text: bytes | None, named: RulesInForce | None) -> RuleBook | None:
         """Return rules as this release reads them; None if it cannot."""

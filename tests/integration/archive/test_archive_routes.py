@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.cli import main
 from callkeeper.archive.database import Database
-from callkeeper.archive.lines import AUDIT_LOG, audit_content
+from callkeeper.archive.lines import AUDIT_LOG, RULES, audit_content, rules_content
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.tables import lines
 from callkeeper.archive.writing import Writer
@@ -97,7 +97,9 @@ def site_of(
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """Return an archive that tests only read."""
     with sqlite_archive(tmp_path_factory.mktemp("routes")) as database:
-        Writer(database).write(INSTITUTION, [content(n) for n in range(1, 11)])
+        writer = Writer(database)
+        writer.write(INSTITUTION, [content(n) for n in range(1, 11)])
+        writer.write(RULES, [rules_content("a11d0lder123", b"# who decided years ago")])
         yield database
 
 
@@ -156,6 +158,12 @@ async def test_audit_entry_is_shown_as_redis_has_it(
             shown = (await site.board(path, Role.ADMIN)).text
             assert ("culprit" in shown, "innocent" in shown) == (True, False), path
         assert "innocent" not in (await site.board("/board/audit.csv?who=innocent", Role.ADMIN)).text
+
+
+async def test_rules_that_redis_has_forgotten_are_shown_from_the_archive(site: Site) -> None:
+    """An archived call names the digest of the rules that decided it."""
+    assert "# who decided years ago" in (await site.board("/board/rules?digest=a11d0lder123", Role.ADMIN)).text
+    assert (await site.board("/board/rules?digest=a11d0lder124", Role.ADMIN)).status_code == 404
 
 
 async def test_desk_lists_archived_calls_as_a_role_may_see_them(site: Site) -> None:
@@ -326,4 +334,4 @@ async def test_archived_call_is_not_said_to_be_missing_while_the_archive_is_away
         shown = await site.ask(TOKENS[Role.AGENT], f"/calls/{INSTITUTION}/v-7")
         assert (shown.status_code, shown.json()["code"]) == (503, "unavailable")
         page = await site.board(f"/board/calls/{INSTITUTION}/v-7", Role.AGENT)
-        assert (page.status_code, "the archive of older calls does not answer" in page.text) == (503, True)
+        assert (page.status_code, "the archive of what is older does not answer" in page.text) == (503, True)
