@@ -5,14 +5,14 @@ request is repeated without knowing the outcome of the last one.
 """
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import unassigned
 from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
-from callkeeper.calls.effect_ledger import DONE, UNDER_WAY, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
     NO_CLEAR_ANSWER,
@@ -21,20 +21,15 @@ from callkeeper.calls.effect_resolution import (
     after_refusal,
     after_turning_away,
     failures,
-    is_repeated,
     word_for,
 )
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.member_evidence import is_enrolled
-from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.reading_folding import MOST_TEXT
-from callkeeper.calls.record import SCHEMA, Asked, Call, CallStatements
-from callkeeper.calls.redis_restart import before_jumps, catch_up
+from callkeeper.calls.record import SCHEMA, Asked, CallStatements
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
-from callkeeper.calls.statement_folding import received_at
 from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (
@@ -49,6 +44,7 @@ from callkeeper.service import (
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id
 from workers.checks import note_misnamed
 from workers.claimed_call import Claim
+from workers.other_calls import why_not_enroll, would_undo_an_enroll
 
 
 def write_decision(claim: Claim, step: WriteDecision) -> None:
@@ -149,9 +145,9 @@ async def _why_given_up(claim: Claim, kind: EffectKind) -> str | None:
         case EffectKind.ENROLL:
             if _may_have_been_rejected(claim):
                 return RECORD_LOST
-            return ENROLLED_SINCE if await _was_enrolled_beside(claim) else None
+            return await why_not_enroll(claim)
         case EffectKind.REJECT:
-            return ENROLLED_SINCE if await _would_undo_an_enroll(claim) else None
+            return ENROLLED_SINCE if await would_undo_an_enroll(claim) else None
         case EffectKind.ASSIGN:
             return None
 
@@ -170,88 +166,6 @@ def _may_have_been_rejected(claim: Claim) -> bool:
     here = now - epoch.since
     age = claim.tools.clock.age(reading.created_at, now, epoch, may_be_old=here < oldest)
     return epoch.is_replaced and (age is None or age > min(here, oldest))
-
-
-async def _was_enrolled_beside(claim: Claim) -> bool:
-    """Tell whether the member was enrolled in another call at the same time: one of the two callers is not the member.
-
-    Whoever verified this caller in person has decided that. What a rule has enrolled in the other call is then left to a
-    person, unless this one was given up before: whoever says it again knows of both.
-
-    This call's enroll is announced before the others are looked up, so that of two that are sent at the same moment one
-    finds the other. No call goes on for longer than the maximum age: older enrolls are not looked up.
-    """
-    if (person_id := claim.call.seen.person_id) is not None:
-        await claim.tools.store.members.announce(claim.call_id, person_id, claim.now)
-    others = await _enrolled_beside(claim)
-    if claim.call.ledger.enroll.operator is None:
-        return bool(others)
-    for call_id, other in others.items() if claim.call.ledger.enroll.failed != ENROLLED_SINCE else ():
-        if other.ledger.enroll.state in {*DONE, *UNDER_WAY} and other.ledger.enroll.operator is None:
-            note = EnrolledBeside(voice_id=claim.call_id.voice_id)
-            await claim.tools.store.note(call_id, note, even_settled=True)
-    return False
-
-
-async def _enrolled_beside(claim: Claim) -> dict[CallId, Call]:
-    """Return the calls that went on while this one did, and in which the member was enrolled.
-
-    That may have been long before this one began, but no call goes on for longer than the maximum age.
-    """
-    if (began_at := _began_at(claim)) is None:
-        return {}
-    found = {}
-    jumps, oldest = claim.tools.store.jumps, timedelta(seconds=claim.tools.book.maximum_age_s)
-    for call_id in await _others_enrolled_since(claim, before_jumps(began_at, jumps) - oldest):
-        other = await claim.tools.store.record(call_id)
-        if other is None:
-            continue
-        life = catch_up(other, jumps).life
-        over_at = life.ended_at or life.settled_at  # one that was lost or given up has no end
-        if over_at is None or over_at > began_at:
-            found[call_id] = other
-    return found
-
-
-def _began_at(claim: Claim) -> datetime | None:
-    """Return when the call began, by Redis's clock; None if that is not known.
-
-    The service says how old it is, as far as its clock is known. We may have heard of it late.
-    """
-    life, reading, now = claim.call.life, claim.call.seen.reading, claim.now
-    heard_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
-    started_at = life.started_at or (reading.created_at if reading is not None else None)
-    age = claim.tools.clock.age(started_at, now, claim.item.epoch, may_be_old=False)
-    return heard_at if heard_at is None or age is None else min(heard_at, now - age)
-
-
-async def _would_undo_an_enroll(claim: Claim) -> bool:
-    """Tell whether a reject would take back an enroll of the member that came after its reason.
-
-    That is a person's last word, else the first request; else, of a rule's that has waited, its intention.
-    """
-    reject, word = claim.call.ledger.reject, claim.call.statements.distrusted
-    began_at = reject.sent_at or reject.intended_at
-    since = before_jumps(began_at, claim.tools.store.jumps) if began_at is not None else None
-    if word is not None and not is_repeated(EffectKind.REJECT, claim.call):
-        since = received_at(word, claim.now)
-    return since is not None and bool(await _others_enrolled_since(claim, since))
-
-
-async def _others_enrolled_since(claim: Claim, since: datetime) -> list[CallId]:
-    """Return the other calls in which an enroll of the call's member was stored after an instant, and may be in force."""
-    key, person_id = claim.call_id.institution_key, claim.call.seen.person_id
-    if person_id is None:
-        return []
-    found = await claim.tools.store.members.enrolled_since(key, person_id, since)
-    others = [CallId(key, voice_id) for voice_id in found if voice_id != claim.call_id.voice_id]
-    return [other for other in others if await _may_be_enrolled(claim, other)]
-
-
-async def _may_be_enrolled(claim: Claim, call_id: CallId) -> bool:
-    """Tell whether an enroll of a call is in force or under way. If there is no record any more, it was in force."""
-    call = await claim.tools.store.record(call_id)
-    return call is None or is_enrolled(call) or call.ledger.enroll.state in UNDER_WAY
 
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "retry_at", "last_word")

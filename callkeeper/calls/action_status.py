@@ -71,6 +71,10 @@ _MEANINGS = {
         "the member was enrolled in another call since (a reject would take that back): to send it all the same, say it "
         "once more"
     ),
+    "recognised_beside": (
+        "the voice of another caller at the same time is the member's: find out who this one is. To enroll this one all the "
+        "same, say it once more"
+    ),
     "record_lost": (
         "Redis lost the record of the call, which has ended: somebody may have rejected the voice. Look at the service's "
         "record; to send it all the same, say it once more"

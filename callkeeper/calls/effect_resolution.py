@@ -154,13 +154,21 @@ ENROLLED_SINCE = "the member was enrolled since"
 """The ``refusal`` of an effect that is given up because of another enroll of the member. A reject would take that enroll
 back. With an enroll, two callers would have been verified as the member at the same time."""
 
+RECOGNISED_BESIDE = "the member's voice was recognised in another call"
+"""The ``refusal`` of an enroll that is given up because another caller at the same time has the voice of the member."""
+
 RECORD_LOST = "Redis has lost the call's record"
 """The ``refusal`` of an enroll that is given up because the call had ended and its lost record may have had a reject."""
 
 HELD_BACK = "the law held it back until the call was settled"
 """The ``refusal`` of a reject that a person's distrust asked for. The trail's decisions say by which of its articles."""
 
-GIVEN_UP_BECAUSE = {ENROLLED_SINCE: "enrolled_since", RECORD_LOST: "record_lost", HELD_BACK: "call_settled"}
+GIVEN_UP_BECAUSE = {
+    ENROLLED_SINCE: "enrolled_since",
+    RECOGNISED_BESIDE: "recognised_beside",
+    RECORD_LOST: "record_lost",
+    HELD_BACK: "call_settled",
+}
 """Each ``refusal`` of an effect that is given up, and its name in `callkeeper.calls.action_status.MEANINGS`."""
 
 NOT_CARRIED_OUT = f"not carried out: {NO_CLEAR_ANSWER}"

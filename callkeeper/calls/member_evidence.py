@@ -208,6 +208,12 @@ def enrolled_member(call: Call) -> str | None:
     return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
 
 
+def recognised_member(call: Call) -> str | None:
+    """Return as whom the voice of the caller was recognised, if that member stands on the call and nobody rejected it."""
+    person_id = call.seen.person_id
+    return person_id if person_id in call.seen.authenticated_members and not is_rejected(call) else None
+
+
 def rejected_member(call: Call) -> str | None:
     """Return whose voice was rejected in the call or, by the provider's feedback, may have been; None if nobody's."""
     reject = call.ledger.reject

@@ -126,11 +126,12 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
     if ended_at is not None:
         phase = call.life.phase if call.is_settled else Phase.ENDED
-        call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at))
+        changed_at = life.changed_at_end if life.ended_at is not None else _changed_since(before.seen.reading, reading)
+        call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at, changed_at_end=changed_at))
     elif call.is_settled:
         return call
     elif _is_end_taken_back(call):
-        life = replace(call.life, phase=Phase.LIVE, ended_at=None)
+        life = replace(call.life, phase=Phase.LIVE, ended_at=None, changed_at_end=None)
         call = replace(call, life=life, seen=replace(call.seen, final_since=None))
     elif call.seen.person_id is not None and not _may_still_be_assigned(call, before, book):
         call = watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
@@ -148,6 +149,11 @@ def fold_check(call: Call, check: int, reading: Reading) -> Call:
     """
     can_tell = call.life.ended_at is None and is_assigned(call)
     return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
+
+
+def _changed_since(last: Reading | None, reading: Reading) -> datetime | None:
+    """Return when the service's record last changed, by its clock, if it did since the read before or that is not known."""
+    return None if last is not None and last.updated_at == reading.updated_at else reading.updated_at
 
 
 def _is_end_taken_back(call: Call) -> bool:

@@ -271,6 +271,9 @@ class Life(_Part, frozen=True):
     end_hinted_at: datetime | None = None
     ended_at: datetime | None = msgspec.field(name="end_seen_at", default=None)
     """When it ended: when its end was pushed, else when a read showed it."""
+    changed_at_end: datetime | None = None
+    """When the service's record had last changed by the read that first showed the end, by the service's clock: the call did
+    not end later. None if it had not changed since a read that showed the call going on."""
     settled_at: datetime | None = None
     reason: Reason | None = None
     is_reopened: bool = False

@@ -389,8 +389,10 @@ class Eraser:
         if person_id is None:
             place = place_of_number(keys, key, whose.hashed) if whose.hashed is not None else None
             return {place: await self._marks(place)} if place is not None else {}
-        earlier, enrolled = keys.earlier(key, f"p:{quote(person_id, safe='')}"), keys.enrolled(key, person_id)
-        return {earlier: await self._marks(earlier), enrolled: {one: one for one in await self._members(enrolled)}}
+        earlier = keys.earlier(key, f"p:{quote(person_id, safe='')}")
+        places = (keys.enrolled(key, person_id), keys.recognised(key, person_id))
+        calls = {place: {one: one for one in await self._members(place)} for place in places}
+        return {earlier: await self._marks(earlier), **calls}
 
     async def _forget_marks(self, institution_key: str, seen: _Seen, left: dict[str, dict[bytes, bytes]]) -> int:
         """Delete what calls have left under the member or the number, unless they keep their data; return how many marks.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId, institution_member, institution_part
-from callkeeper.calls.member_evidence import enrolled_member, rejected_member
+from callkeeper.calls.member_evidence import enrolled_member, recognised_member, rejected_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from callkeeper.calls.record import Call
@@ -34,7 +34,10 @@ LeaveNote = Callable[[CallId, MemberRejected], Awaitable[object]]
 
 @dataclass(eq=False)
 class Members:
-    """Which calls of a person were enrolled or rejected, in Redis. ``kept_s``: how long a settled call can be read."""
+    """Which calls of a person were enrolled or rejected, or have the person's voice, in Redis.
+
+    ``kept_s``: how long a settled call can be read.
+    """
 
     redis: Any
     keys: Keys
@@ -45,12 +48,16 @@ class Members:
     async def follow(self, call_id: CallId, call: Call, now: datetime) -> Call:
         """Store an enroll until it is taken back, or tell the person's other calls of a reject; return the updated record.
 
+        A call whose caller has the member's voice is stored, until it is settled, for enrolls of calls beside it.
+
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
         time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
         changes nothing.
         """
         key, ledger = call_id.institution_key, call.ledger
         enrolled, rejected = enrolled_member(call), rejected_member(call)
+        if not call.is_settled and (recognised := recognised_member(call)) is not None:
+            await self._store(self.keys.recognised(key, recognised), call_id, now)
         if enrolled is not None and ledger.enrolled_for is None:
             await self.announce(call_id, enrolled, now)
             if await self.redis.exists(self.keys.rejected(key, enrolled)):
@@ -73,7 +80,10 @@ class Members:
 
         Of two that are sent at the same time, one then finds the other: each writes before it reads.
         """
-        place = self.keys.enrolled(call_id.institution_key, person_id)
+        await self._store(self.keys.enrolled(call_id.institution_key, person_id), call_id, now)
+
+    async def _store(self, place: str, call_id: CallId, now: datetime) -> None:
+        """Store a call of a person for as long as settled calls can be read."""
         await self.redis.zadd(place, {call_id.voice_id: now.timestamp()})
         await self.redis.zremrangebyscore(place, "-inf", now.timestamp() - self.kept_s)
         await self.redis.expire(place, self.kept_s)
@@ -83,7 +93,13 @@ class Members:
 
         One that was announced may have failed: its record says that.
         """
-        place = self.keys.enrolled(institution_key, person_id)
+        return await self._stored_since(self.keys.enrolled(institution_key, person_id), since)
+
+    async def recognised_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
+        """Return the calls that were not settled at an instant, and whose caller had a person's voice since."""
+        return await self._stored_since(self.keys.recognised(institution_key, person_id), since)
+
+    async def _stored_since(self, place: str, since: datetime) -> list[str]:
         return [one.decode() for one in await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")]
 
 

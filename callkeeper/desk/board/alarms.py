@@ -17,6 +17,7 @@ from callkeeper.calls.effect_resolution import (
     HELD_BACK,
     NOT_CARRIED_OUT,
     OPTED_OUT,
+    RECOGNISED_BESIDE,
     RECORD_LOST,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
@@ -251,6 +252,11 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         return Words(title, advice)
     if rest == GIVEN_UP:
         return Words(title, _GIVEN_UP[kind].format(there=there))
+    if rest == f"not carried out: {RECOGNISED_BESIDE}":
+        advice = (
+            "Another caller at the same time has the member's voice, so this one is probably somebody else. Find out"
+        )
+        return Words(title, f"{advice} who called; distrust that caller, or verify the member {there}.")
     if rest == f"not carried out: {RECORD_LOST}":
         advice = f"Somebody may have rejected the voice. Look at the service; if nobody has, say it again {there}."
         return Words(title, advice)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_resolution import ENROLLED_BESIDE
+from callkeeper.calls.effect_resolution import ENROLLED_BESIDE, RECOGNISED_BESIDE
 from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -212,3 +212,68 @@ async def test_enrolls_of_two_callers_at_once_that_are_due_at_the_same_moment_wa
     await rig.note(first, verified(rig), even_settled=True)
     await rig.run(30)
     assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]
+
+
+@pytest.mark.parametrize("by", ["a person", "a rule"])
+async def test_caller_who_rings_again_while_the_service_is_away_is_enrolled_as_before(rig: Rig, by: str) -> None:
+    """The line dropped, and the push of that was lost: the end is read late, and the service's record says when it was."""
+    first = await rig.begin_call(*([] if by == "a person" else [H(Kind.MFA_VALIDATED, 30)]), H(Kind.END, 100), run_s=50)
+    if by == "a person":
+        await rig.note(first, verified(rig))
+    await rig.run(40)
+    for target in ("queue", "details"):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.DROP))
+    await rig.run(15)
+    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 60), H(Kind.END, 150), run_s=40)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(300)
+    ended_at = (await rig.record(first)).life.ended_at
+    assert ended_at is not None
+    assert ended_at > second.started_at, "it was read late"
+    assert [rig.ledger(call).get("enroll") for call in (first, second)] == [1, 1]
+    assert not await rig.queries.attention()
+
+
+async def recognised(rig: Rig, *, ends_s: float) -> Call:
+    """Let p-1 call for some time, and be recognised by the voice."""
+    first = await rig.begin_call(H(Kind.GREEN, 5), H(Kind.END, ends_s), run_s=20)
+    assert (await rig.record(first)).seen.authenticated_members == ("p-1",)
+    return first
+
+
+@pytest.mark.parametrize("ends_s", [60.0, 400.0])
+async def test_caller_beside_one_whose_voice_is_the_members_is_not_enrolled_without_a_person(
+    rig: Rig, ends_s: float
+) -> None:
+    """He proves a passcode as p-1, who is on another line, or was until a moment before his enroll was due."""
+    await recognised(rig, ends_s=ends_s)
+    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100), run_s=5, phone_number="5559999999")
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(150)
+    assert "enroll" not in rig.ledger(second)
+    assert await rig.queries.attention() == {rig.call_id(second).member: f"enroll not carried out: {RECOGNISED_BESIDE}"}
+    trail = await rig.trail(second)
+    assert [line.because for line in trail if line.kind == "enroll" and line.state] == [RECOGNISED_BESIDE]
+    await rig.note(second, verified(rig), even_settled=True)
+    await rig.run(30)
+    assert rig.ledger(second).get("enroll") == 1, "a person has decided"
+    assert not await rig.queries.attention()
+
+
+async def test_caller_who_rings_again_after_a_recognised_call_is_enrolled(rig: Rig) -> None:
+    """The first call had ended: it is the member again, whose voice was not recognised this time."""
+    await recognised(rig, ends_s=30)
+    await rig.run(20)
+    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100), run_s=150)
+    assert rig.ledger(second).get("enroll") == 1
+    assert not await rig.queries.attention()
+
+
+async def test_caller_beside_one_whose_voice_a_person_rejected_is_asked_about_because_of_that(rig: Rig) -> None:
+    """A rejected voice is not the member's: what speaks against this caller are the marks that it left."""
+    first = await recognised(rig, ends_s=300)
+    await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100), run_s=20)
+    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="a clone"))
+    await rig.run(150)
+    assert first.rejected
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but rejected before'"]

@@ -9,6 +9,7 @@ from callkeeper.calls.effect_resolution import (
     GIVEN_UP,
     HELD_BACK,
     OPTED_OUT,
+    RECOGNISED_BESIDE,
     RECORD_LOST,
     REFUSED_BY_SERVICE,
 )
@@ -60,6 +61,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
     ("why", "title", "advice"),
     [
         (f"enroll {GIVEN_UP}", "Enroll not carried out", "one of the two callers is somebody else"),
+        (f"enroll not carried out: {RECOGNISED_BESIDE}", "Enroll not carried out", "has the member's voice"),
         (f"enroll not carried out: {RECORD_LOST}", "Enroll not carried out", "Somebody may have rejected the voice"),
         (OPTED_OUT, "Caller opted out, voice still enrolled", "Ask the service's operator to remove the voiceprint"),
         (
@@ -79,6 +81,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
     ],
     ids=[
         "enroll-given-up",
+        "recognised-beside",
         "record-lost",
         "opted-out",
         "held-back",

@@ -66,6 +66,7 @@ class HeldClaim:
     noted: list[Any] = field(default_factory=list)
     shown: list[Any] = field(default_factory=list)
     enrolled: list[str] = field(default_factory=list)
+    recognised: list[str] = field(default_factory=list)
     records: dict[str, Call] = field(default_factory=dict)
     announced: list[str] = field(default_factory=list)
     since: list[datetime] = field(default_factory=list)
@@ -98,7 +99,11 @@ class HeldClaim:
                 keep_alias=self._keep_alias,
                 lease=LEASE,
                 jumps=(),
-                members=SimpleNamespace(announce=self._announce, enrolled_since=self._enrolled_since),
+                members=SimpleNamespace(
+                    announce=self._announce,
+                    enrolled_since=self._enrolled_since,
+                    recognised_since=self._recognised_since,
+                ),
                 note=self._leave_note,
                 record=self._record,
             ),
@@ -141,6 +146,9 @@ class HeldClaim:
     async def _enrolled_since(self, _institution_key: str, _person_id: str, since: datetime) -> list[str]:
         self.since.append(since)
         return self.enrolled
+
+    async def _recognised_since(self, _institution_key: str, _person_id: str, _since: datetime) -> list[str]:
+        return self.recognised
 
     async def _leave_note(self, call_id: CallId, note: Any, *, even_settled: bool) -> None:
         self.left.append((call_id.voice_id, note, even_settled))

@@ -1,5 +1,6 @@
 """What the steps of an effect write, without a store."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,7 +8,14 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE, Epoch, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER, NOT_SHOWN, RECORD_LOST, may_begin
+from callkeeper.calls.effect_resolution import (
+    ENROLLED_SINCE,
+    NO_CLEAR_ANSWER,
+    NOT_SHOWN,
+    RECOGNISED_BESIDE,
+    RECORD_LOST,
+    may_begin,
+)
 from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked, Call, Phase
@@ -159,10 +167,18 @@ async def test_reject_that_is_given_up_is_not_begun_again_by_the_same_word(heard
     assert may_begin(EffectKind.REJECT, given_up, with_stored(held.call, distrusted=word(number=9)))
 
 
+BY_SERVICE = NOW + timedelta(hours=1)
+"""When the call began, by the service's clock, which is ahead."""
+
 BESIDE: dict[str, tuple[Call | None, bool]] = {
     "it goes on": (call(enroll=Effect(state=EffectState.APPLIED)), True),
     "it ended after this one began": (call(enrolled_seen=True, end_seen_at=NOW - seconds(30.9)), True),
     "it ended before": (call(enrolled_seen=True, end_seen_at=NOW - seconds(31)), False),
+    "its end was read late": (call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE), False),
+    "its end was read late, and was late": (
+        call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE + seconds(0.1)),
+        True,
+    ),
     "it was lost after this one began": (call(enrolled_seen=True, settled_at=NOW - seconds(30.9)), True),
     "it was lost before": (call(enrolled_seen=True, settled_at=NOW - seconds(31)), False),
     "its record is gone": (None, False),
@@ -178,7 +194,7 @@ BESIDE: dict[str, tuple[Call | None, bool]] = {
 @pytest.mark.parametrize(("other", "is_held"), BESIDE.values(), ids=BESIDE)
 async def test_enroll_beside_another_one_of_the_member_waits_for_a_person(other: Call | None, is_held: bool) -> None:
     """Two calls at once are of two callers, and one of them is not the member. It may still be under way in the other."""
-    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31))
+    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31), started_at=BY_SERVICE)
     found = {"v-2": other} if other is not None else {}
     held = HeldClaim(known, enrolled=["v-1", "v-3", "v-2"], records=found)
     await send(as_claim(held), EffectKind.ENROLL)
@@ -206,6 +222,28 @@ async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
     held.records["v-2"] = call(enrolled_seen=True)
     await send(as_claim(held), EffectKind.ENROLL)
     assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
+
+
+KNOWN: dict[str, Any] = {"person_id": "p-1", "authenticated_members": ("p-1",)}
+RECOGNISED: dict[str, tuple[dict[str, Any], bool]] = {
+    "it goes on": (KNOWN, True),
+    "it ended before": ({**KNOWN, "end_seen_at": NOW - seconds(31)}, False),
+    "as another": ({"person_id": "p-2", "authenticated_members": ("p-2",)}, False),
+    "as the member before": ({**KNOWN, "person_id": "p-2"}, False),
+    "and rejected": ({**KNOWN, "rejected_seen": True}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "is_held"), RECOGNISED.values(), ids=RECOGNISED)
+@pytest.mark.parametrize("operator", [None, "ann"])
+async def test_enroll_beside_a_caller_whose_voice_is_the_members_waits_for_a_person(
+    changes: dict[str, Any], is_held: bool, operator: str | None
+) -> None:
+    """Of two callers at once, the one with the member's voice is the member."""
+    known = call(enroll=replace(INTENDED, operator=operator), hinted_at=NOW - seconds(31))
+    held = HeldClaim(known, recognised=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert held.call.ledger.enroll.refusal == (RECOGNISED_BESIDE if is_held and operator is None else None)
 
 
 BY_RULE = Effect(state=EffectState.APPLIED)
