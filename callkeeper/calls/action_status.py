@@ -377,7 +377,8 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return PENDING if len(doubts) == 1 else _held("effect_not_named")
     said = call.statements
     asked_closed_by = said.asked.closed_by if said.asked is not None else None
-    closed_by = said.unenroll_closed_by or said.opt_out_closed_by or asked_closed_by
+    seen_by = (said.unenroll_closed_by, call.ledger.beside_closed_by, said.opt_out_closed_by, asked_closed_by)
+    closed_by = next(filter(None, seen_by), None)
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
     is_open = line.asked in doubts if line.asked else attention_reasons(call)

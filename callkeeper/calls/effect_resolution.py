@@ -391,6 +391,12 @@ ENROLLED_BESIDE = "enrolled on nobody's word beside another caller"
 call at the same time."""
 
 
+def is_enrolled_beside_another(call: Call) -> bool:
+    """Tell whether a rule has enrolled the call beside one that a person has verified, and nobody has seen that."""
+    is_open = call.ledger.enrolled_beside is not None and call.ledger.beside_closed_by is None
+    return is_open and is_enrolled(call) and not is_rejected(call)
+
+
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
     others, rejected, said = other_callers(call), rejected_member(call), call.statements
@@ -399,10 +405,7 @@ def enroll_trouble(call: Call) -> str:
     if others and enrolled_member(call) != rejected:
         return ENROLLED_AS_ANOTHER
     is_answered = rejected == (call.ledger.enroll.person_id or call.seen.person_id)
-    if call.seen.unenrolled and not (is_rejected(call) and is_answered):
-        return TAKEN_BACK
-    is_beside = call.ledger.enrolled_beside is not None
-    return ENROLLED_BESIDE if is_beside and is_enrolled(call) and not is_rejected(call) else ""
+    return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
 
 
 def other_callers(call: Call) -> tuple[str, ...]:
@@ -433,6 +436,7 @@ def attention_reasons(call: Call) -> list[str]:
     return [
         *(f"{kind} unresolved" for kind in unresolved(call)),
         *([trouble] if (trouble := enroll_trouble(call)) else []),
+        *([ENROLLED_BESIDE] if is_enrolled_beside_another(call) else []),
         *([OPTED_OUT] if is_enrolled_despite_opt_out(call) else []),
         *(failure(kind, call) for kind in failures(call)),
         *([f"{ASKED} {question.rule!r}"] if question is not None else []),
@@ -475,8 +479,7 @@ def fold_enrolled_beside(call: Call, voice_id: str) -> Call:
     """Record that a person verified another caller as the member, in a call that went on while this one did."""
     if call.ledger.enrolled_beside == voice_id:
         return call
-    ledger = replace(call.ledger, enrolled_beside=voice_id)
-    return replace(call, ledger=ledger, statements=replace(call.statements, unenroll_closed_by=None))
+    return replace(call, ledger=replace(call.ledger, enrolled_beside=voice_id, beside_closed_by=None))
 
 
 def fold_rejected(call: Call, now: datetime) -> Call:

@@ -173,6 +173,7 @@ def _plan(ours: Plan, theirs: Plan) -> Plan:
 
 
 def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
+    beside = ours if ours.enrolled_beside is not None else theirs
     advanced = {kind: max(ours.of(kind), theirs.of(kind), key=_weight) for kind in EffectKind}
     marks = [one for one in (ours.kept_marks, theirs.kept_marks) if one is not None]
     kinds = tuple(dict.fromkeys(kind for one in marks for kind in one.kinds))
@@ -184,7 +185,8 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
         assigned_person_id=ours.assigned_person_id or theirs.assigned_person_id,
         assigned_as=ours.assigned_as or theirs.assigned_as,
         enrolled_for=ours.enrolled_for or theirs.enrolled_for,
-        enrolled_beside=ours.enrolled_beside or theirs.enrolled_beside,
+        enrolled_beside=beside.enrolled_beside,
+        beside_closed_by=beside.beside_closed_by,
         rejected_for=ours.rejected_for or theirs.rejected_for,
         **advanced,
     )

@@ -400,6 +400,8 @@ class Ledger(_Part, frozen=True):
     """For whom the voice was enrolled. Later rejects find the call by it (``callkeeper.calls.store.inbox``)."""
     enrolled_beside: str | None = None
     """The call beside this one whose caller a person verified as the member, after a rule had enrolled this one's voice."""
+    beside_closed_by: str | None = None
+    """Core username of the person who acknowledged that; None before."""
     rejected_for: str | None = None
     """The person whose other calls got a note about the reject."""
     kept_marks: Marks | None = None

@@ -15,6 +15,7 @@ from callkeeper.calls.effect_resolution import (
     enroll_trouble,
     failure,
     failures,
+    is_enrolled_beside_another,
     is_enrolled_despite_opt_out,
     may_assign,
     may_begin,
@@ -148,6 +149,8 @@ def _to_see(call: Call) -> Iterator[Words]:
     """Yield what of a call a person has to see, the most important first."""
     if trouble := enroll_trouble(call):
         yield Words(trouble.capitalize(), _ENROLL_HINTS[trouble])
+    if is_enrolled_beside_another(call):
+        yield Words(ENROLLED_BESIDE.capitalize(), _ENROLL_HINTS[ENROLLED_BESIDE])
     if is_enrolled_despite_opt_out(call):
         yield words_of(OPTED_OUT, there="below")
     for kind in failures(call):

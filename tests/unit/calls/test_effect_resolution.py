@@ -545,10 +545,6 @@ def closed_about(*person_ids: str) -> dict[str, Any]:
         ({"enroll": ENROLLED, "person_id": None, **closed_about("")}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "reject": DONE_REJECT}, ""),
         ({"enroll": ENROLLED, "person_id": "p-2", "rejected_seen": True}, ENROLLED_AS_ANOTHER),
-        ({"enroll": ENROLLED, "enrolled_beside": "v-2"}, ENROLLED_BESIDE),
-        ({"enroll": ENROLLED, "enrolled_beside": "v-2", "unenroll_closed_by": "eve"}, ""),
-        ({"enroll": ENROLLED, "enrolled_beside": "v-2", "reject": DONE_REJECT}, ""),
-        ({"enrolled_beside": "v-2"}, ""),
     ],
 )
 def test_enroll_needs_a_person_if_it_was_taken_back_or_may_stand_for_a_stranger(
@@ -558,13 +554,36 @@ def test_enroll_needs_a_person_if_it_was_taken_back_or_may_stand_for_a_stranger(
     assert enroll_trouble(call(**seen)) == trouble
 
 
+BESIDE: dict[str, Any] = {"enroll": ENROLLED, "enrolled_beside": "v-2"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "reasons"),
+    [
+        (BESIDE, [ENROLLED_BESIDE]),
+        ({**BESIDE, "beside_closed_by": "eve"}, []),
+        ({**BESIDE, "unenroll_closed_by": "eve"}, [ENROLLED_BESIDE]),
+        ({**BESIDE, "person_id": "p-2"}, [ENROLLED_AS_ANOTHER, ENROLLED_BESIDE]),
+        ({**BESIDE, "person_id": "p-2", "beside_closed_by": "eve"}, [ENROLLED_AS_ANOTHER]),
+        ({**BESIDE, "reject": DONE_REJECT}, []),
+        ({"enrolled_beside": "v-2"}, []),
+    ],
+)
+def test_enroll_beside_another_caller_needs_a_person_who_has_seen_that(
+    seen: dict[str, Any], reasons: list[str]
+) -> None:
+    """What else somebody has seen of the enroll closes it not, and hides it not."""
+    assert attention_reasons(call(**seen)) == reasons
+
+
 def test_person_who_verifies_a_caller_beside_an_enrolled_one_opens_a_question_once() -> None:
-    """Another such call is a new one."""
+    """Another such call is a new one. What else somebody has seen of the enroll stays closed."""
     opened = fold_enrolled_beside(call(enroll=ENROLLED, unenroll_closed_by="eve"), "v-2")
-    assert enroll_trouble(opened) == ENROLLED_BESIDE
-    closed = with_stored(opened, unenroll_closed_by="eve")
+    assert attention_reasons(opened) == [ENROLLED_BESIDE]
+    assert opened.statements.unenroll_closed_by == "eve"
+    closed = with_stored(opened, beside_closed_by="eve")
     assert fold_enrolled_beside(closed, "v-2") == closed
-    assert enroll_trouble(fold_enrolled_beside(closed, "v-3")) == ENROLLED_BESIDE
+    assert attention_reasons(fold_enrolled_beside(closed, "v-3")) == [ENROLLED_BESIDE]
 
 
 def test_reject_of_the_member_has_an_enrolled_call_read_soon() -> None:

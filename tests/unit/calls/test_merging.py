@@ -109,6 +109,19 @@ def test_merge_knows_what_either_record_knew(field: str, known: tuple[Any, Any, 
         assert getattr(getattr(found, part), name) == expected
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "closed_by"), [("", "bob", None), ("ann", "", "ann"), (None, "bob", "bob"), (None, "", None)]
+)
+def test_merge_takes_no_caller_beside_for_one_whom_a_person_has_seen(
+    ours: str | None, theirs: str, closed_by: str | None
+) -> None:
+    """Of two, ours counts, with who has closed it; "" for nobody, None if there is none."""
+    mine = {"enrolled_beside": "v-2", "beside_closed_by": ours or None} if ours is not None else {}
+    other = call(voice_id="alt-1", enrolled_beside="v-3", beside_closed_by=theirs or None)
+    found = merged(call(**mine), other, NOW).ledger
+    assert (found.enrolled_beside, found.beside_closed_by) == ("v-2" if mine else "v-3", closed_by)
+
+
 def test_merge_knows_of_whom_the_person_who_closed_an_enroll_had_heard() -> None:
     """If both records were closed, ours counts."""
     ann = {"unenroll_closed_by": "ann", "unenroll_closed_members": ("p-2",)}
