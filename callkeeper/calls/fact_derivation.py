@@ -348,9 +348,21 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
 
 
 def is_suspected(call: Call, policies: Policies) -> bool:
-    """Tell whether something spoke against the caller, and the voice was not authenticated."""
-    is_suspicious = call.seen.mismatch or call.seen.risky_device or call.seen.red
+    """Tell whether something spoke against the caller, and the voice was not authenticated.
+
+    A mismatch that a person has overruled does not: they know who the caller is, and have seen that the voice is another.
+    """
+    seen = call.seen
+    is_suspicious = seen.risky_device or seen.red or (seen.mismatch and not _is_verified_all_the_same(call))
     return is_suspicious and not has_green_voice(call, policies)
+
+
+def _is_verified_all_the_same(call: Call) -> bool:
+    """Tell whether a person verified that the caller is the call's member, and nothing new spoke against it since."""
+    identity, wish = call.statements.identity, call.statements.assign_wish
+    if identity is None or not identity.by_desk or identity.person_id != call.seen.person_id:
+        return False
+    return not identity.is_doubted and not _is_contradicted(identity, wish)
 
 
 def has_green_voice(call: Call, policies: Policies) -> bool:

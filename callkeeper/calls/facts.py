@@ -289,8 +289,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     suspected_before: Annotated[
         bool,
         Says(
-            "in such a call the voice may have been rejected; or there was another voice, a risky device or a red policy, "
-            "and the voice was not authenticated; see Other calls"
+            "in such a call the voice may have been rejected; or there was another voice that no person has overruled, a "
+            "risky device or a red policy, and the voice was not authenticated; see Other calls"
         ),
     ] = False
     opted_out_before: Annotated[
