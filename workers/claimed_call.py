@@ -230,8 +230,9 @@ class Claim(msgspec.Struct):
     async def look_up_earlier(self, *, anew: bool = False) -> None:
         """Look up what earlier calls of the member or number showed, if the call is under way: `EarlierCalls.look_up`."""
         if self.call.life.phase in _UNDER_WAY and self.call.last_claim.standing is None:
-            look_up, days = self.tools.store.earlier_calls.look_up, self.tools.book.history_days
-            self.call = await look_up(self.call_id, self.call, days=days, now=self.now, anew=anew)
+            book, look_up = self.tools.book, self.tools.store.earlier_calls.look_up
+            days, policies = book.history_days, book.policies
+            self.call = await look_up(self.call_id, self.call, policies=policies, days=days, now=self.now, anew=anew)
 
     def see(self, seen: Iterable[Shown]) -> None:
         """Count what was seen of the service's behaviour where its document is silent."""

@@ -13,6 +13,7 @@ from callkeeper.calls.facts import (
     Facts,
 )
 from callkeeper.calls.member_evidence import (
+    enrolled_member,
     enrolled_person,
     is_assigned,
     named_by_desk,
@@ -92,12 +93,7 @@ def facts_of(
         verified_by_desk=identity is not None and identity.by_desk,
         verified_in_time=identity is not None and _is_in_time(identity, life),
         verified_s=_seconds_since(identity.established_at if identity else None, now),
-        verified_person_is_assigned=identity is not None
-        and seen.person_id is not None
-        and identity.person_id == seen.person_id
-        and not _is_nobodys(call)
-        and not _is_contradicted(identity, said.assign_wish)
-        and (identity.by_desk or not _is_one_of_several(call)),
+        verified_person_is_assigned=_is_verified_as_member(call),
         validation_type=identity.validation_type if identity else None,
         assigned=seen.person_id is not None,
         distrusted=distrusted is not None,
@@ -107,7 +103,7 @@ def facts_of(
         and seen.person_id is not None
         and distrusted.member not in {None, seen.person_id},
         named_as_another=seen.person_id is not None and named_by_desk(call) is not None,
-        voice_of_another=any(one != seen.person_id for one in seen.authenticated_members),
+        voice_of_another=_has_voice_of_another(seen),
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,
         voice_mismatch=seen.mismatch,
@@ -353,16 +349,38 @@ def is_suspected(call: Call, policies: Policies) -> bool:
     A mismatch that a person has overruled does not: they know who the caller is, and have seen that the voice is another.
     """
     seen = call.seen
-    is_suspicious = seen.risky_device or seen.red or (seen.mismatch and not _is_verified_all_the_same(call))
+    identity = call.statements.identity
+    is_overruled = (
+        identity is not None and identity.by_desk and not identity.is_doubted and _is_verified_as_member(call)
+    )
+    is_suspicious = seen.risky_device or seen.red or (seen.mismatch and not is_overruled)
     return is_suspicious and not has_green_voice(call, policies)
 
 
-def _is_verified_all_the_same(call: Call) -> bool:
-    """Tell whether a person verified that the caller is the call's member, and nothing new spoke against it since."""
-    identity, wish = call.statements.identity, call.statements.assign_wish
-    if identity is None or not identity.by_desk or identity.person_id != call.seen.person_id:
+def is_established_as_member(call: Call, policies: Policies) -> bool:
+    """Tell whether the caller is the member who stands on the call: verified or enrolled as such, or by the voice."""
+    seen, identity = call.seen, call.statements.identity
+    if seen.person_id is None or _has_voice_of_another(seen) or (identity is not None and identity.is_doubted):
         return False
-    return not identity.is_doubted and not _is_contradicted(identity, wish)
+    is_enrolled_as_such = enrolled_member(call) == seen.person_id
+    return is_enrolled_as_such or _is_verified_as_member(call) or has_green_voice(call, policies)
+
+
+def _has_voice_of_another(seen: Seen) -> bool:
+    return any(one != seen.person_id for one in seen.authenticated_members)
+
+
+def _is_verified_as_member(call: Call) -> bool:
+    """Tell whether ``verified_person_is_assigned``."""
+    identity, member = call.statements.identity, call.seen.person_id
+    return (
+        identity is not None
+        and member is not None
+        and identity.person_id == member
+        and not _is_nobodys(call)
+        and not _is_contradicted(identity, call.statements.assign_wish)
+        and (identity.by_desk or not _is_one_of_several(call))
+    )
 
 
 def has_green_voice(call: Call, policies: Policies) -> bool:

@@ -297,7 +297,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says(
             "in another call of the member within `[history] days`, VoiceOptOut was seen, or a person at the desk said so, "
-            "and no VoiceOptIn of the member came later; see Other calls"
+            "and no VoiceOptIn came later of a caller who was established as the member; see Other calls"
         ),
     ] = False
     voice_of_another: Annotated[

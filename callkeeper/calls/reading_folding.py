@@ -8,6 +8,7 @@ from callkeeper.calls.assign_folding import was_free, watched, with_assign_shown
 from callkeeper.calls.effect_ledger import IN_DOUBT, PERHAPS_DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
 from callkeeper.calls.fact_derivation import has_green_voice, signs_of
+from callkeeper.calls.marks import has_opted_in
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
     MISMATCH,
@@ -117,7 +118,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     if call.seen.opted_in_last:  # whoever opts out after that is another reason to look
         call = replace(call, statements=replace(call.statements, opt_out_closed_by=None))
     call = _doubted(_distrusted_as_whom(_recognised(call, book)), before, book)
-    call = with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
+    call = _opted_in(with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id), before, book)
     for kind in EffectKind:
         effect = call.effect(kind)
         if effect.state is EffectState.INTENDED:
@@ -189,9 +190,6 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
         opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
         opted_in_last=(seen.opted_in_last or opts_in) and status != CallStatus.VOICE_OPT_OUT,
-        earlier_marks=seen.earlier_marks.without(Mark.OPTED_OUT)
-        if opts_in and seen.earlier_marks is not None
-        else seen.earlier_marks,
         mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
@@ -205,6 +203,15 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         of_another=of_another,
     )
     return with_former_member(before, seen, book.policies)
+
+
+def _opted_in(call: Call, before: Call, book: RuleBook) -> Call:
+    """Return a call with earlier opt-outs of the member taken back, if an opt-in begins to count with this reading."""
+    earlier, policies, reading = call.seen.earlier_marks, book.policies, call.seen.reading
+    opts_in = reading is not None and reading.status == CallStatus.VOICE_OPT_IN and _is_new_opt_in(before.seen)
+    if earlier is None or not has_opted_in(call, policies) or (has_opted_in(before, policies) and not opts_in):
+        return call
+    return replace(call, seen=replace(call.seen, earlier_marks=earlier.without(Mark.OPTED_OUT)))
 
 
 def _is_new_opt_in(before: Seen) -> bool:

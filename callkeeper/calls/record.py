@@ -208,7 +208,7 @@ class Mark(StrEnum):
     FRAUD = "fraud"
     SUSPECTED = "suspected"  # the voice was not authenticated, and something spoke against it; or it may be rejected
     OPTED_OUT = "opted_out"  # of the member, never of a number
-    OPTED_IN = "opted_in"  # the same; it takes back the earlier opt-outs of the member
+    OPTED_IN = "opted_in"  # the same, if the caller is the member; it takes back the earlier opt-outs
 
 
 class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -19,14 +19,11 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_ledger import UNDER_WAY
-from callkeeper.calls.fact_derivation import has_green_voice, is_suspected, research_of
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
+from callkeeper.calls.marks import has_opted_in, marks_of, still_holding
 from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Mark, Marks
-from callkeeper.calls.statuses import FRAUD
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Batching
 from callkeeper.service import Secret
@@ -72,24 +69,6 @@ def digits_compared(phone_number: str | None) -> str | None:
     return digits[-_COMPARED:]
 
 
-def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
-    """Return what is kept of a call for later ones."""
-    found = (
-        (Mark.REJECTED, is_rejected(call)),
-        (Mark.UNENROLLED, call.seen.unenrolled),
-        (Mark.FRAUD, research_of(call)[0] == FRAUD),
-        (Mark.SUSPECTED, is_suspected(call, policies) or (_speaks_of_reject(call) and not is_rejected(call))),
-        (Mark.OPTED_OUT, call.seen.opted_out and not call.seen.opted_in_last),
-        (Mark.OPTED_IN, _has_opted_in(call)),
-    )
-    return tuple([mark for mark, is_so in found if is_so])
-
-
-def _has_opted_in(call: Call) -> bool:
-    """Tell whether an opt-in was seen in a call, and no opt-out after it."""
-    return call.seen.opted_in and (call.seen.opted_in_last or not call.seen.opted_out)
-
-
 def _by_member(stored: Iterable[Marks]) -> dict[str | None, Marks]:
     """Return the marks of each member. Two records that were merged may have left different ones under the same member."""
     found: dict[str | None, Marks] = {}
@@ -97,32 +76,6 @@ def _by_member(stored: Iterable[Marks]) -> dict[str | None, Marks]:
         kinds = dict.fromkeys((*found.get(one.person_id, one).kinds, *one.kinds))
         found[one.person_id] = replace(one, kinds=tuple(kinds))
     return found
-
-
-def _still_holding(marks: Marks, call: Call, kinds: tuple[Mark, ...], policies: Policies) -> Marks:
-    """Return which marks of a member who stood on the call before still hold; ``kinds`` are those of the call now.
-
-    A mismatch may only have meant that the wrong member was assigned. That is known once the caller turns out to be the
-    one who is assigned now. An opt-in of that one takes back nothing of another member's.
-    """
-    was_mistaken = has_green_voice(call, policies) or _is_verified_as_member(call)
-    lasting = kinds if was_mistaken or marks.person_id not in call.seen.mismatched_members else (*kinds, Mark.SUSPECTED)
-    return replace(marks, kinds=tuple([kind for kind in marks.kinds if kind in lasting and kind != Mark.OPTED_IN]))
-
-
-def _is_verified_as_member(call: Call) -> bool:
-    """Tell whether a person verified that the caller is the member who stands on the call now."""
-    identity = call.statements.identity
-    return identity is not None and identity.by_desk and identity.person_id == call.seen.person_id
-
-
-def _speaks_of_reject(call: Call) -> bool:
-    """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject.
-
-    While one is under way, no other call is enrolled.
-    """
-    is_ours = call.statements.distrusted is not None or call.ledger.reject.state in UNDER_WAY
-    return is_ours or may_be_rejected(call)
 
 
 class EarlierCalls:
@@ -148,7 +101,7 @@ class EarlierCalls:
         stored = {kind for one in earlier.values() for kind in one.kinds}
         earlier.pop(marks.person_id, None)
         former = [
-            (person_id, was, _still_holding(was, call, kinds, policies))
+            (person_id, was, still_holding(was, call, kinds, policies))
             for person_id, was in earlier.items()
             if person_id is not None
         ]
@@ -181,7 +134,9 @@ class EarlierCalls:
         await pipe.execute()
         return replace(call, ledger=ledger)
 
-    async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime, anew: bool = False) -> Call:
+    async def look_up(
+        self, call_id: CallId, call: Call, *, policies: Policies, days: int, now: datetime, anew: bool = False
+    ) -> Call:
         """Return the record with what other calls showed in the last ``days``.
 
         It is looked up once for each member and number that the call gets; ``anew``: once more, whatever is known. What was
@@ -196,8 +151,9 @@ class EarlierCalls:
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         by_number = {kind: before.calls.get(kind) for kind in before.by_number}
         found: dict[str, str | None] = {}
+        opts_in = has_opted_in(call, policies)
         for n, stored in enumerate(marks):
-            (by_number if n < len(numbers) else found).update(_left_by_others(call, stored))
+            (by_number if n < len(numbers) else found).update(_left_by_others(call, stored, opts_in=opts_in))
         found |= by_number
         found_now = replace(
             sought,
@@ -246,11 +202,11 @@ def place_of_number(keys: Keys, institution_key: str, hashed: str) -> str:
     return keys.earlier(institution_key, f"n:{hashed}")
 
 
-def _left_by_others(call: Call, stored: Iterable[bytes]) -> dict[str, str]:
+def _left_by_others(call: Call, stored: Iterable[bytes], *, opts_in: bool) -> dict[str, str]:
     """Return the kinds of the marks that other calls left, with the voice id of the newest of each.
 
     ``stored`` are the marks of one member or number, oldest first. An opt-in takes back the opt-outs before it. This call's
-    own counts as the newest until it is stored.
+    own (``opts_in``) counts as the newest until it is stored.
     """
     ours = [one for one in (call.voice_id, call.names.alternate_id) if one is not None]
     found: dict[str, str] = {}
@@ -263,6 +219,6 @@ def _left_by_others(call: Call, stored: Iterable[bytes]) -> dict[str, str]:
             is_ours_stored = is_ours_stored or is_ours
         elif not is_ours:
             found[kind] = voice_id
-    if _has_opted_in(call) and not is_ours_stored:
+    if opts_in and not is_ours_stored:
         found.pop(Mark.OPTED_OUT, None)
     return found

@@ -63,10 +63,46 @@ async def test_opt_in_takes_earlier_opt_outs_of_the_member_back(rig: Rig, where:
     opt_in = H(Kind.OPT_IN, 35)
     await opted_out(rig, *([opt_in] if where == "the same call" else []))
     if where == "a call between":
-        await rig.begin_call(opt_in, H(Kind.END, 60), run_s=80)
+        await rig.begin_call(H(Kind.MFA_VALIDATED, 10), opt_in, H(Kind.END, 60), run_s=80)
     later = await rig.begin_call(*([H(Kind.OPT_IN, 8)] if where == "the later call" else []), *PASSCODE, run_s=150)
     assert not await is_held(rig, later)
     assert rig.ledger(later).get("enroll") == 1, await rig.queries.attention()
+
+
+IMPOSTORS = {
+    "whom nobody has verified": (),
+    "whose voice is another": (H(Kind.MFA_VALIDATED, 10), H(Kind.MISMATCH, 20)),
+    "whose voice turns out to be another": (H(Kind.MFA_VALIDATED, 10), H(Kind.MISMATCH, 45)),
+    "whose call is a fraud": (H(Kind.MFA_VALIDATED, 10), H(Kind.CASE, 30, "DeterminedFraud")),
+}
+
+
+@pytest.mark.parametrize("script", IMPOSTORS.values(), ids=IMPOSTORS)
+async def test_opt_in_of_a_caller_who_may_not_be_the_member_takes_no_opt_out_back(
+    rig: Rig, script: tuple[Happening, ...]
+) -> None:
+    """He was taken for her. Whoever calls as her later is asked about, as if he had not called."""
+    await opted_out(rig)
+    his = await rig.begin_call(*script, H(Kind.OPT_IN, 35), H(Kind.END, 70), run_s=110)
+    assert (await rig.record(his)).seen.opted_in
+    assert "enroll" not in rig.ledger(his)
+    hers = await rig.begin_call(*PASSCODE, run_s=150)
+    assert await is_held(rig, hers)
+    assert "enroll" not in rig.ledger(hers)
+
+
+@pytest.mark.parametrize("by", ["desk", "voice"])
+async def test_opt_in_counts_once_the_caller_turns_out_to_be_the_member(rig: Rig, by: str) -> None:
+    """It came before a person verified her, or before the voice was recognised."""
+    await opted_out(rig)
+    shown = (H(Kind.GREEN, 40),) if by == "voice" else ()
+    between = await rig.begin_call(H(Kind.OPT_IN, 8), *shown, H(Kind.END, 100), run_s=30)
+    assert await is_held(rig, between)
+    if by == "desk":
+        await rig.note(between, verified(rig))
+    await rig.run(120)
+    later = await rig.begin_call(H(Kind.END, 60), run_s=20)
+    assert not await is_held(rig, later)
 
 
 async def test_opt_out_after_an_opt_in_counts(rig: Rig) -> None:

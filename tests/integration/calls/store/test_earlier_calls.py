@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -149,13 +150,13 @@ async def test_record_of_the_release_before_names_no_call(rig: Rig) -> None:
     assert earlier_calls_of(before) == {}
     assert facts_of_record(before, rig.book.policies).rejected_before
     before = with_stored(before, phone_number=OTHER)
-    look_up = rig.store.earlier_calls.look_up
-    found = await look_up(rig.call_id(again), before, days=30, now=rig.clock.now, anew=True)
+    look_up = partial(
+        rig.store.earlier_calls.look_up, policies=rig.book.policies, days=30, now=rig.clock.now, anew=True
+    )
+    found = await look_up(rig.call_id(again), before)
     assert facts_of_record(found, rig.book.policies).rejected_before
     assert earlier_calls_of(found) == {"fraud_before": elsewhere.voice_id}
-    found = await look_up(
-        rig.call_id(again), with_stored(found, phone_number=HOME), days=30, now=rig.clock.now, anew=True
-    )
+    found = await look_up(rig.call_id(again), with_stored(found, phone_number=HOME))
     assert earlier_calls_of(found)["rejected_before"] == first.voice_id
 
 
@@ -197,7 +198,8 @@ async def test_what_an_earlier_number_of_the_call_showed_stays_when_it_is_looked
         await rig.run(12)
         record = await rig.record(call)
         assert (record.names.phone_number, await before(rig, call)) == (number, known)
-    again = await rig.store.earlier_calls.look_up(rig.call_id(call), record, days=30, now=rig.clock.now, anew=True)
+    look_up, policies = rig.store.earlier_calls.look_up, rig.book.policies
+    again = await look_up(rig.call_id(call), record, policies=policies, days=30, now=rig.clock.now, anew=True)
     assert again.seen.earlier_marks == record.seen.earlier_marks
     assert earlier_calls_of(again) == {"rejected_before": first.voice_id}
 
@@ -210,7 +212,7 @@ async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
     merged = with_fields(call, voice_id="new-id", names=with_fields(call.names, alternate_id=call.voice_id))
     stranger = with_fields(merged, names=with_fields(merged.names, alternate_id=None))
     for one, kinds in ((merged, ()), (stranger, ("rejected",))):
-        marks = (await earlier.look_up(other, one, days=30, now=now)).seen.earlier_marks
+        marks = (await earlier.look_up(other, one, policies=rig.book.policies, days=30, now=now)).seen.earlier_marks
         assert marks is not None
         assert marks.kinds == kinds
 
