@@ -246,6 +246,11 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
     return FRAUD if True in are_ours else ours, FRAUD if False in are_ours else other
 
 
+def has_open_case(call: Call) -> bool:
+    """Tell whether the call is under investigation."""
+    return research_of(call)[0] in _OPEN_CASES
+
+
 def _is_about(call: Call, voice_id: str | None) -> bool:
     """Tell whether a research case that names a voice id is about this call."""
     ours = (call.voice_id, call.names.alternate_id)

@@ -308,8 +308,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         Says(
             "after a person at the desk verified the caller, or after a caller whom the service verified was enrolled, "
             "something new was read against them: a mismatch, a risky device, FAILED feedback, a policy that is red or has "
-            "no colour, or a voice authenticated as another member. What the first read within 10 s of the word shows is "
-            "not new"
+            "no colour, a voice authenticated as another member, or an open case about this call. What the first read "
+            "within 10 s of the word shows is not new"
         ),
     ] = False
     distrusted_as_another: Annotated[

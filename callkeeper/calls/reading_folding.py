@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from callkeeper.calls.assign_folding import was_free, watched, with_assign_shown
 from callkeeper.calls.effect_ledger import IN_DOUBT, PERHAPS_DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
-from callkeeper.calls.fact_derivation import has_green_voice, signs_of
+from callkeeper.calls.fact_derivation import has_green_voice, has_open_case, signs_of
 from callkeeper.calls.marks import has_opted_in
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
@@ -356,6 +356,8 @@ def _distrusted_as_whom(call: Call) -> Call:
 def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
     """Return a call whose verification is in doubt if something new speaks against the caller.
 
+    An open case of another call does not: whoever is verified may just have reported a fraud.
+
     The person may have seen what the first read after their word shows, if it came at once: that is not new. Without a
     person's word it counts after an enroll only: before, the rules see for themselves what speaks against the caller.
     """
@@ -367,6 +369,7 @@ def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
         return call
     known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
     known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})
-    if signs_against(call.seen, book.policies) <= known and not known_as:
+    is_case_new = has_open_case(call) and not has_open_case(before)
+    if signs_against(call.seen, book.policies) <= known and not known_as and not is_case_new:
         return call
     return replace(call, statements=replace(call.statements, identity=replace(identity, is_doubted=True)))

@@ -4,6 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.fact_derivation import research_of
+from callkeeper.calls.notes import Resolved
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import EAGER, SHIPPED, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -64,6 +65,38 @@ async def test_fraud_elsewhere_asks_also_after_the_enroll(sandbox_asgi: Asgi, re
     await show(rig, call, "other-1", "FalsePositive")
     await rig.run(60)
     assert not await rig.queries.attention()
+
+
+@pytest.mark.parametrize("by", ["desk", "passcode"])
+@pytest.mark.parametrize(("about", "is_asked"), [(HERE, True), ("other-1", False)], ids=["this", "another"])
+async def test_case_that_is_opened_about_an_enrolled_call_asks_a_person(
+    sandbox_asgi: Asgi, redis: Redis, by: str, about: str | None, is_asked: bool
+) -> None:
+    """The enrolled voice may be a fraudster's. A case of another call may be what the member has just reported."""
+    rig = Rig(sandbox_asgi, redis, SHIPPED if by == "desk" else EAGER)
+    passcode = () if by == "desk" else (H(Kind.MFA_VALIDATED, 10),)
+    call = await rig.begin_call(*passcode, H(Kind.END, 900), run_s=20)
+    if by == "desk":
+        await rig.note(call, verified(rig))
+    await rig.run(400)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
+    await show(rig, call, about, "NeedsReview")
+    await rig.run(60)
+    asked = ["asked by rule 'verified, then doubted'"] if is_asked else []
+    assert list((await rig.queries.attention()).values()) == asked
+    await rig.note(call, Resolved(operator="eve", said_at=rig.clock.now, applied=True, wish="s1"))
+    await show(rig, call, about, "InReview")
+    await rig.run(60)
+    assert not await rig.queries.attention(), "a person has seen it"
+
+
+async def test_case_that_was_open_before_the_word_asks_nobody(rig: Rig) -> None:
+    """The person who verified the caller may have known of it, and the rules let their word count."""
+    call = await rig.begin_call(H(Kind.END, 900), run_s=20)
+    await show(rig, call, HERE, "NeedsReview")
+    await rig.note(call, verified(rig))
+    await rig.run(100)
+    assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
 
 
 async def test_number_that_only_details_show_is_known_from_an_earlier_call(rig: Rig) -> None:
