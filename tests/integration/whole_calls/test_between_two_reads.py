@@ -1,8 +1,10 @@
 """What comes between two reads together with another member may be about either: it is never taken for the wrong one."""
 
+from collections.abc import Callable
 from dataclasses import replace as with_options
 from typing import Any
 
+import httpx
 import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
@@ -179,3 +181,38 @@ async def test_voice_of_another_member_asks_for_the_word_again(rig: Rig) -> None
     await rig.run(60)
     assert (call.person_id, call.manual_person_id) == ("p-1", None)
     assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+
+
+class Overtaking(httpx.AsyncBaseTransport):
+    """Lets something happen while an assign is on its way."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner, self.happens = inner, list[Callable[[], None]]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        if request.url.path.endswith("/assign"):
+            self.happens.pop()()
+        return await self._inner.handle_async_request(request)
+
+
+async def test_claim_that_our_assign_overtakes_enrolls_nobody_and_stays_once_it_is_made_again(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """The service knows no assign of a call that is still free. The operator sees another member there, and corrects it."""
+    transport = Overtaking(sandbox_asgi.transport)
+    rig = Rig(sandbox_asgi, redis, EAGER, transport=transport)
+    rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call = rig.stage.call(Happening(Kind.END, 400))
+
+    def grab() -> None:
+        rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+        rig.stage.happen(call, Kind.MFA_VALIDATED)
+
+    transport.happens.append(grab)
+    await rig.push(call)
+    await rig.run(30)
+    assert (call.person_id, call.verifications[0].person_id) == ("p-1", "p-2")
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(450)
+    assert (call.person_id, call.manual_person_id, rig.ledger(call)["assign"]) == ("p-2", None, 1)
