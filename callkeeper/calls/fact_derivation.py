@@ -365,7 +365,8 @@ def is_suspected(call: Call, policies: Policies) -> bool:
 def is_established_as_member(call: Call, policies: Policies) -> bool:
     """Tell whether the caller is the member who stands on the call: verified or enrolled as such, or by the voice."""
     seen, identity = call.seen, call.statements.identity
-    if seen.person_id is None or _has_voice_of_another(seen) or (identity is not None and identity.is_doubted):
+    is_doubted = (identity is not None and identity.is_doubted) or named_by_desk(call) is not None
+    if seen.person_id is None or is_doubted or _has_voice_of_another(seen):
         return False
     is_enrolled_as_such = enrolled_member(call) == seen.person_id
     return is_enrolled_as_such or _is_verified_as_member(call) or has_green_voice(call, policies)
