@@ -122,7 +122,7 @@ async def test_pause_of_one_institution_leaves_the_others(busy: MakeRig) -> None
     """A pause of one institution holds its calls only."""
     rig = busy(DEMO)
     paused_at = await pause(rig, institution="bank-1")
-    await rig.run(90)
+    await rig.run(150)
     calls = rig.stage.sandbox.ledger.entries.of_calls.values()
     effects = {Operation.ENROLL, Operation.REJECT_VOICE}
     keys = {a.institution_key for of_call in calls for a in of_call if a.operation in effects and a.at > paused_at}

@@ -1,6 +1,5 @@
 """What the steps of an effect write, without a store."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +11,11 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
     NO_CLEAR_ANSWER,
     NOT_SHOWN,
-    RECOGNISED_BESIDE,
     RECORD_LOST,
     may_begin,
 )
-from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import SCHEMA, Asked, Call, Phase
+from callkeeper.calls.record import SCHEMA, Asked, Phase
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
@@ -165,149 +162,6 @@ async def test_reject_that_is_given_up_is_not_begun_again_by_the_same_word(heard
     assert (held.service.sent, given_up.state, given_up.refusal) == ([], EffectState.REFUSED, ENROLLED_SINCE)
     assert not may_begin(EffectKind.REJECT, given_up, held.call)
     assert may_begin(EffectKind.REJECT, given_up, with_stored(held.call, distrusted=word(number=9)))
-
-
-BY_SERVICE = NOW + timedelta(hours=1)
-"""When the call began, by the service's clock, which is ahead."""
-
-BESIDE: dict[str, tuple[Call | None, bool]] = {
-    "it goes on": (call(enroll=Effect(state=EffectState.APPLIED)), True),
-    "it ended after this one began": (call(enrolled_seen=True, end_seen_at=NOW - seconds(30.9)), True),
-    "it ended before": (call(enrolled_seen=True, end_seen_at=NOW - seconds(31)), False),
-    "its end was read late": (call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE), False),
-    "its end was read late, and was late": (
-        call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE + seconds(0.1)),
-        True,
-    ),
-    "it was lost after this one began": (call(enrolled_seen=True, settled_at=NOW - seconds(30.9)), True),
-    "it was lost before": (call(enrolled_seen=True, settled_at=NOW - seconds(31)), False),
-    "its record is gone": (None, False),
-    "it was not sent": (call(enroll=Effect(state=EffectState.ABSENT)), False),
-    "it was taken back": (call(enroll=Effect(state=EffectState.TAKEN_BACK), unenrolled_seen=True), False),
-    **{
-        f"it is {state}": (call(enroll=Effect(state=state)), True)
-        for state in (EffectState.INTENDED, EffectState.SENT, EffectState.UNKNOWN, EffectState.UNRESOLVED)
-    },
-}
-
-
-@pytest.mark.parametrize(("other", "is_held"), BESIDE.values(), ids=BESIDE)
-async def test_enroll_beside_another_one_of_the_member_waits_for_a_person(other: Call | None, is_held: bool) -> None:
-    """Two calls at once are of two callers, and one of them is not the member. It may still be under way in the other."""
-    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31), started_at=BY_SERVICE)
-    found = {"v-2": other} if other is not None else {}
-    held = HeldClaim(known, enrolled=["v-1", "v-3", "v-2"], records=found)
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, held.since) == (["p-1"], [NOW - seconds(31 + BOOK.maximum_age_s)])
-    enroll = held.call.ledger.enroll
-    if is_held:
-        assert (held.service.sent, enroll.state, enroll.refusal) == ([], EffectState.REFUSED, ENROLLED_SINCE)
-    else:
-        assert (len(held.service.sent), enroll.state) == (1, EffectState.APPLIED)
-
-
-@pytest.mark.parametrize(
-    ("changes", "announced"),
-    [
-        ({"person_id": None}, []),
-        ({"hinted_at": None, "first_seen_at": None}, ["p-1"]),
-    ],
-    ids=["nobody is assigned", "nobody knows when it began"],
-)
-async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
-    changes: dict[str, Any], announced: list[str]
-) -> None:
-    """An enroll in another call, which is due at the same moment, must learn of this one."""
-    held = HeldClaim(call(**{"enroll": replace(INTENDED, operator=None), **changes}), enrolled=["v-2"])
-    held.records["v-2"] = call(enrolled_seen=True)
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
-
-
-KNOWN: dict[str, Any] = {"person_id": "p-1", "authenticated_members": ("p-1",)}
-RECOGNISED: dict[str, tuple[dict[str, Any], bool]] = {
-    "it goes on": (KNOWN, True),
-    "it ended before": ({**KNOWN, "end_seen_at": NOW - seconds(31)}, False),
-    "as another": ({"person_id": "p-2", "authenticated_members": ("p-2",)}, False),
-    "as the member before": ({**KNOWN, "person_id": "p-2"}, False),
-    "and rejected": ({**KNOWN, "rejected_seen": True}, False),
-}
-
-
-@pytest.mark.parametrize(("changes", "is_held"), RECOGNISED.values(), ids=RECOGNISED)
-@pytest.mark.parametrize("operator", [None, "ann"])
-async def test_enroll_beside_a_caller_whose_voice_is_the_members_waits_for_a_person(
-    changes: dict[str, Any], is_held: bool, operator: str | None
-) -> None:
-    """Of two callers at once, the one with the member's voice is the member."""
-    known = call(enroll=replace(INTENDED, operator=operator), hinted_at=NOW - seconds(31))
-    held = HeldClaim(known, recognised=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert held.call.ledger.enroll.refusal == (RECOGNISED_BESIDE if is_held and operator is None else None)
-
-
-BY_RULE = Effect(state=EffectState.APPLIED)
-ENROLLED_BY: dict[str, tuple[dict[str, Any], bool]] = {
-    "a rule": ({"enroll": BY_RULE}, True),
-    "a rule, perhaps": ({"enroll": replace(BY_RULE, state=EffectState.UNKNOWN)}, True),
-    "a person": ({"enroll": replace(BY_RULE, operator="bob")}, False),
-    "another tool": ({"enrolled_seen": True}, False),
-    "a rule, before this one began": ({"enroll": BY_RULE, "end_seen_at": NOW - seconds(31)}, False),
-}
-
-
-@pytest.mark.parametrize(("changes", "is_told"), ENROLLED_BY.values(), ids=ENROLLED_BY)
-@pytest.mark.parametrize("was_given_up", [False, True])
-async def test_enroll_by_a_person_makes_one_by_a_rule_beside_it_a_question(
-    changes: dict[str, Any], is_told: bool, was_given_up: bool
-) -> None:
-    """Her word stands. Who called there is not known, unless she was told of that call and said it again."""
-    enroll = replace(INTENDED, failed=ENROLLED_SINCE if was_given_up else None)
-    held = HeldClaim(call(enroll=enroll), enrolled=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, len(held.service.sent)) == (["p-1"], 1)
-    assert held.left == ([("v-2", EnrolledBeside(voice_id="v-1"), True)] if is_told and not was_given_up else [])
-
-
-@pytest.mark.parametrize(
-    ("hinted_s", "age_s", "since_s"), [(None, 29, -30), (-29, 0, -30), (-31, 0, -31), (-31, 32, -32), (-31, None, -31)]
-)
-async def test_call_began_when_it_was_first_heard_of_or_earlier_if_the_service_says_so(
-    hinted_s: float | None, age_s: float | None, since_s: float
-) -> None:
-    """By its push, its first listing or its age. No other call goes on for longer than the rules say."""
-    hinted_at = None if hinted_s is None else NOW + seconds(hinted_s)
-    held = HeldClaim(call(enroll=replace(INTENDED, operator=None), hinted_at=hinted_at), found_s=age_s)
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert held.since == [NOW + seconds(since_s - BOOK.maximum_age_s)]
-    assert held.may_be_old == [False]
-
-
-@pytest.mark.parametrize(
-    ("sent_s", "last_word", "said_s", "since_s"),
-    [
-        (None, 0, None, -5),
-        (None, 0, -20, -20),
-        (-60, 0, None, -60),
-        (-60, 9e15, -20, -60),
-        (-60, 0, -20, -20),
-        (-60, 0, 20, 0),
-    ],
-    ids=["a rule's", "a person's", "a rule's again", "the same word", "a later word", "Redis's clock was set back"],
-)
-@pytest.mark.parametrize("enrolled", [[], ["v-1"], ["v-1", "v-2"]])
-async def test_reject_is_given_up_only_for_an_enroll_that_came_after_its_reason(
-    sent_s: float | None, last_word: float, said_s: float | None, since_s: float, enrolled: list[str]
-) -> None:
-    """The reason is a person's last word; of a repeated one, the first request; of a rule's, its intention."""
-    at = None if sent_s is None else NOW + seconds(sent_s)
-    requests = {"sent_at": at, "attempts": int(at is not None), "last_word": int(last_word)}
-    reject = replace(INTENDED, intended_at=NOW - seconds(5), **requests)
-    said = None if said_s is None else word(number=int((NOW + seconds(said_s)).timestamp() * 1000))
-    held = HeldClaim(call(reject=reject, distrusted=said), enrolled=enrolled)
-    await send(as_claim(held), EffectKind.REJECT)
-    assert held.since == [NOW + seconds(since_s)]
-    assert len(held.service.sent) == (0 if "v-2" in enrolled else 1)
 
 
 HERE_S, OLDEST_S = 600, BOOK.maximum_age_s
