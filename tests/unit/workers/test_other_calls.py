@@ -10,7 +10,7 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_SINCE, RECOGNISED_BESIDE
 from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.record import Call
-from tests.unit.calls.specimens import BOOK, NOW, call, seconds, word
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, word
 from tests.unit.workers.claims import HeldClaim, as_claim
 from tests.unit.workers.test_effects import INTENDED
 from workers.effects import send
@@ -156,3 +156,26 @@ async def test_reject_is_given_up_only_for_an_enroll_that_came_after_its_reason(
     await send(as_claim(held), EffectKind.REJECT)
     assert held.since == [NOW + seconds(since_s)]
     assert len(held.service.sent) == (0 if "v-2" in enrolled else 1)
+
+
+@pytest.mark.parametrize("changes", [{"person_id": None}, {"reject": replace(INTENDED, intended_at=None)}])
+async def test_reject_that_can_be_compared_with_no_enroll_is_sent(changes: dict[str, Any]) -> None:
+    """Nobody is assigned, or nobody knows since when it has waited."""
+    held = HeldClaim(call(**{"reject": replace(INTENDED, intended_at=NOW), **changes}), enrolled=["v-2"])
+    await send(as_claim(held), EffectKind.REJECT)
+    assert (held.since, len(held.service.sent)) == ([], 1)
+
+
+@pytest.mark.parametrize(("created_s", "is_held"), [(0, False), (-0.1, True)])
+@pytest.mark.parametrize("listed_s", [None, 0.0, 5.0])
+async def test_start_of_a_call_is_the_earlier_one_of_queue_and_record(
+    listed_s: float | None, created_s: float, is_held: bool
+) -> None:
+    """An end that was read late is compared with it, by the service's clock."""
+    started_at = None if listed_s is None else BY_SERVICE + seconds(listed_s)
+    shown = reading(created_at=BY_SERVICE + seconds(created_s))
+    known = call(enroll=replace(INTENDED, operator=None), started_at=started_at, reading=shown)
+    other = call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE)
+    held = HeldClaim(known, enrolled=["v-2"], records={"v-2": other})
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert held.call.ledger.enroll.refusal == (ENROLLED_SINCE if is_held else None)
