@@ -47,6 +47,7 @@ from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, 
 from callkeeper.service.open_questions import Shown
 from workers.claimed_call import Claim
 from workers.counting import unknown_names
+from workers.other_calls import note_recognised
 from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Why
 
@@ -285,6 +286,7 @@ async def read(claim: Claim) -> None:
     if not claim.is_over:
         unanswered = must_read_first(claim.call) and claim.now - (claim.call.plan.last_check_at or claim.now) < JUST_NOW
         take_in(claim, phone_call)
+        await note_recognised(claim)
         if unanswered:  # stored details can be read, so it is not the service that is away
             await _without_result(claim, "unanswered")
 
@@ -422,6 +424,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     claim.tools.gate.patterns.check_took(claim.call_id.institution_key, took_ms / 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
+    await note_recognised(claim)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
     if claim.call.seen.reading is not None and claim.call.seen.reading.provider_error is not None:
         words = f"voice authentication error: {claim.call.seen.reading.provider_error}"

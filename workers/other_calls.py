@@ -7,6 +7,8 @@ back every enroll of its member, also one that came after its reason.
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from callkeeper.calls.effect_ledger import DONE, UNDER_WAY, EffectKind
 from callkeeper.calls.effect_resolution import ENROLLED_SINCE, RECOGNISED_BESIDE, is_repeated
 from callkeeper.calls.item_names import CallId
@@ -41,11 +43,32 @@ async def why_not_enroll(claim: Claim) -> str | None:
         others = await members.recognised_since(key, person_id, since)
         is_beside = await _beside(claim, began_at, others, lambda other: recognised_member(other) == person_id)
         return RECOGNISED_BESIDE if is_beside else None
-    for call_id, other in enrolled.items() if enroll.failed != ENROLLED_SINCE else ():
+    if enroll.failed != ENROLLED_SINCE:
+        await _leave_to_a_person(claim, enrolled)
+    return None
+
+
+async def note_recognised(claim: Claim) -> None:
+    """Store that the caller has the member's voice, and leave what rules have enrolled in calls beside this one to a person.
+
+    It is stored before the others are looked up, as an enroll is announced.
+    """
+    members, call, person_id = claim.tools.store.members, claim.call, recognised_member(claim.call)
+    if person_id is None or person_id == call.ledger.recognised_for or call.is_settled:
+        return
+    await members.recognise(claim.call_id, person_id, claim.now)
+    if (began_at := _began_at(claim)) is not None:
+        found = await members.enrolled_since(claim.call_id.institution_key, person_id, _oldest_since(claim, began_at))
+        await _leave_to_a_person(claim, await _beside(claim, began_at, found, _may_be_enrolled))
+    claim.call = replace(call, ledger=replace(call.ledger, recognised_for=person_id))
+
+
+async def _leave_to_a_person(claim: Claim, enrolled: dict[CallId, Call]) -> None:
+    """Tell the calls in which a rule has enrolled the member that the caller of this one is the member, too."""
+    for call_id, other in enrolled.items():
         if other.ledger.enroll.state in {*DONE, *UNDER_WAY} and other.ledger.enroll.operator is None:
             note = EnrolledBeside(voice_id=claim.call_id.voice_id)
             await claim.tools.store.note(call_id, note, even_settled=True)
-    return None
 
 
 async def would_undo_an_enroll(claim: Claim) -> bool:

@@ -387,12 +387,12 @@ def is_enrolled_despite_opt_out(call: Call) -> bool:
 
 
 ENROLLED_BESIDE = "enrolled on nobody's word beside another caller"
-"""The attention reason of a call that a rule has enrolled: a person has verified another caller as the same member, in a
-call at the same time."""
+"""The attention reason of a call that a rule has enrolled: another caller, in a call at the same time, is the same member by
+a person's word or by the voice."""
 
 
 def is_enrolled_beside_another(call: Call) -> bool:
-    """Tell whether a rule has enrolled the call beside one that a person has verified, and nobody has seen that."""
+    """Tell whether a rule has enrolled the call beside the member's, and nobody has seen that."""
     is_open = call.ledger.enrolled_beside is not None and call.ledger.beside_closed_by is None
     return is_open and is_enrolled(call) and not is_rejected(call)
 
@@ -476,7 +476,7 @@ def fold_member_rejected(call: Call, now: datetime) -> Call:
 
 
 def fold_enrolled_beside(call: Call, voice_id: str) -> Call:
-    """Record that a person verified another caller as the member, in a call that went on while this one did."""
+    """Record that another caller is the member, in a call that went on while this one did."""
     if call.ledger.enrolled_beside == voice_id:
         return call
     return replace(call, ledger=replace(call.ledger, enrolled_beside=voice_id, beside_closed_by=None))

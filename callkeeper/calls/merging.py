@@ -187,6 +187,7 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
         enrolled_for=ours.enrolled_for or theirs.enrolled_for,
         enrolled_beside=beside.enrolled_beside,
         beside_closed_by=beside.beside_closed_by,
+        recognised_for=ours.recognised_for or theirs.recognised_for,
         rejected_for=ours.rejected_for or theirs.rejected_for,
         **advanced,
     )

@@ -102,7 +102,7 @@ class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_reje
 
 
 class EnrolledBeside(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled_beside"):
-    """A person verified the caller of another call, which went on at the same time, as the same member."""
+    """The caller of another call, which went on at the same time, is the same member by a person's word or by the voice."""
 
     voice_id: str
     note_id: ClassVar[str] = "member:enrolled"

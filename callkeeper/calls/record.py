@@ -399,9 +399,11 @@ class Ledger(_Part, frozen=True):
     enrolled_for: str | None = None
     """For whom the voice was enrolled. Later rejects find the call by it (``callkeeper.calls.store.inbox``)."""
     enrolled_beside: str | None = None
-    """The call beside this one whose caller a person verified as the member, after a rule had enrolled this one's voice."""
+    """The call beside this one whose caller is the member by a word or the voice, although a rule has enrolled this one."""
     beside_closed_by: str | None = None
     """Core username of the person who acknowledged that; None before."""
+    recognised_for: str | None = None
+    """As whom the voice was recognised. Enrolls of calls beside this one find it by that."""
     rejected_for: str | None = None
     """The person whose other calls got a note about the reject."""
     kept_marks: Marks | None = None

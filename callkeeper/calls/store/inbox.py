@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId, institution_member, institution_part
-from callkeeper.calls.member_evidence import enrolled_member, recognised_member, rejected_member
+from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from callkeeper.calls.record import Call
@@ -48,16 +48,12 @@ class Members:
     async def follow(self, call_id: CallId, call: Call, now: datetime) -> Call:
         """Store an enroll until it is taken back, or tell the person's other calls of a reject; return the updated record.
 
-        A call whose caller has the member's voice is stored, until it is settled, for enrolls of calls beside it.
-
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
         time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
         changes nothing.
         """
         key, ledger = call_id.institution_key, call.ledger
         enrolled, rejected = enrolled_member(call), rejected_member(call)
-        if not call.is_settled and (recognised := recognised_member(call)) is not None:
-            await self._store(self.keys.recognised(key, recognised), call_id, now)
         if enrolled is not None and ledger.enrolled_for is None:
             await self.announce(call_id, enrolled, now)
             if await self.redis.exists(self.keys.rejected(key, enrolled)):
@@ -82,6 +78,10 @@ class Members:
         """
         await self._store(self.keys.enrolled(call_id.institution_key, person_id), call_id, now)
 
+    async def recognise(self, call_id: CallId, person_id: str, now: datetime) -> None:
+        """Store that the caller has a person's voice, for enrolls of calls beside this one."""
+        await self._store(self.keys.recognised(call_id.institution_key, person_id), call_id, now)
+
     async def _store(self, place: str, call_id: CallId, now: datetime) -> None:
         """Store a call of a person for as long as settled calls can be read."""
         await self.redis.zadd(place, {call_id.voice_id: now.timestamp()})
@@ -96,7 +96,7 @@ class Members:
         return await self._stored_since(self.keys.enrolled(institution_key, person_id), since)
 
     async def recognised_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
-        """Return the calls that were not settled at an instant, and whose caller had a person's voice since."""
+        """Return the calls whose caller was found to have a person's voice, after an instant."""
         return await self._stored_since(self.keys.recognised(institution_key, person_id), since)
 
     async def _stored_since(self, place: str, since: datetime) -> list[str]:

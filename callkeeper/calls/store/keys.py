@@ -205,7 +205,7 @@ class Keys:
         return f"{self.prefix}:enrolled:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
     def recognised(self, institution_key: str, person_id: str) -> str:
-        """Return the key of the calls whose caller has a person's voice: voice ids by when each was written last."""
+        """Return the key of the calls whose caller has a person's voice: voice ids by the time this became known."""
         return f"{self.prefix}:recognised:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
     def rejected(self, institution_key: str, person_id: str) -> str:

@@ -279,8 +279,8 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         return Words(title, f"{advice} {there} that you have seen it.")
     if why == ENROLLED_BESIDE:
         advice = (
-            "A person has verified the caller of another call, which went on at the same time, as this member. Find out who "
-            "called here, and distrust the caller if it was not the member; else confirm it on the call's page."
+            "The caller of another call, which went on at the same time, is this member by a person's word or by the voice. "
+            "Find out who called here, and distrust the caller if it was not the member; else confirm it on the call's page."
         )
         return Words("Enrolled beside another caller", advice)
     if why == UNREAD:

@@ -93,8 +93,8 @@ _ENROLL_HINTS: Final = {
     TAKEN_BACK: "The voice was rejected in another call of this member.",
     ENROLLED_AS_ANOTHER: "Somebody has changed the member after the enroll, or said that the caller is another one. Find "
     "out who called, and have the voiceprint removed if it is not the member's.",
-    ENROLLED_BESIDE: "A person has verified the caller of another call, which went on at the same time, as this member. "
-    "Find out who called here, and distrust the caller if it was not the member. Then verify the member again.",
+    ENROLLED_BESIDE: "The caller of another call, which went on at the same time, is this member by a person's word or by "
+    "the voice. Find out who called here, and distrust the caller if it was not the member. Then verify the member again.",
 }
 
 _CLOSED: Final[Mapping[str, Any]] = {

@@ -260,6 +260,19 @@ async def test_caller_beside_one_whose_voice_is_the_members_is_not_enrolled_with
     assert not await rig.queries.attention()
 
 
+async def test_caller_whom_a_rule_has_enrolled_is_a_question_once_the_voice_beside_it_is_the_members(rig: Rig) -> None:
+    """The member talks on another line, and her voice is recognised only after he has hung up and was enrolled."""
+    first = await rig.begin_call(H(Kind.GREEN, 150), H(Kind.END, 300), run_s=20)
+    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 60), run_s=5, phone_number="5559999999")
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(115)
+    assert rig.ledger(second).get("enroll") == 1
+    assert not await rig.queries.attention()
+    await rig.run(300)
+    assert await rig.queries.attention() == {rig.call_id(second).member: ENROLLED_BESIDE}
+    assert (await rig.record(second)).ledger.enrolled_beside == first.voice_id
+
+
 async def test_caller_who_rings_again_after_a_recognised_call_is_enrolled(rig: Rig) -> None:
     """The first call had ended: it is the member again, whose voice was not recognised this time."""
     await recognised(rig, ends_s=30)

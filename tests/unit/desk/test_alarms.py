@@ -69,7 +69,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
             "Reject not carried out",
             "The call's story says why nothing was sent",
         ),
-        (ENROLLED_BESIDE, "Enrolled beside another caller", "A person has verified the caller of another call"),
+        (ENROLLED_BESIDE, "Enrolled beside another caller", "The caller of another call"),
         (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
         (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
         (f"enroll {REFUSED_BY_SERVICE}: Try later.", "Enroll refused by the service", "not applied: Try later. Do it"),
