@@ -1,10 +1,11 @@
 """Whether this process can reach the service: its own way there may be broken while other processes get answers.
 
 A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
-open the breakers of every institution. So a worker whose requests get no answer at all, not even a status, asks whether
-other processes were answered meanwhile. If so, it doubts its own way: it claims nothing, holds its failures back, and
-sends a probe every two seconds. The first answer ends the doubt. Once a probe has failed, the way counts as broken: that is
-an incident, and the worker releases the calls that wait for an answer.
+open the breakers of every institution. So a worker whose requests get no answer of the service, not even a status, asks
+whether other processes were answered meanwhile. What a proxy or a captive portal answers in the service's place is no
+answer. If others were answered, it doubts its own way: it claims nothing, holds its failures back, and sends a probe every
+two seconds. The first answer ends the doubt. Once a probe has failed, the way counts as broken: that is an incident, and
+the worker releases the calls that wait for an answer.
 
 A host may have lost only the way for new connections: its name server fails, or its firewall or NAT lets no more through.
 Then reads go on over kept connections, and effects, which open one each, get no answer. So these are a row of their own,
@@ -113,6 +114,8 @@ class OwnWay:
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _probed_at_s: float = -inf
     _has_probe_failed: bool = False
+    _met: str = ""
+    """What something else answered in the service's place, since the service answered last."""
 
     @property
     def doubted_since_s(self) -> float | None:
@@ -134,18 +137,19 @@ class OwnWay:
         """Note that a request was answered. ``connects``: it had a connection of its own."""
         was_broken, now_s = self.is_broken, self.monotonic()
         self._all.answered(now_s)
+        self._met = ""
         if connects:
             self._connecting.answered(now_s)
         if was_broken and not self.is_doubted:
             self.log.info("own_way_back")
 
-    async def failed(self, seconds: float, *, connects: bool = False) -> None:
-        """Note that a request got no answer within ``seconds``, and look at the others.
+    async def failed(self, seconds: float, *, connects: bool = False, met: str = "") -> None:
+        """Note that a request got no answer within ``seconds``, and look at the others. ``met``: what came instead.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
-        now_s = self.monotonic()
+        now_s, self._met = self.monotonic(), met or self._met
         self._all.failed(now_s, seconds)
         if connects:
             self._connecting.failed(now_s, seconds)
@@ -188,7 +192,7 @@ class OwnWay:
         if self.doubted_since_s is None or self.doubted_since_s != doubted_since_s or self._has_probe_failed:
             return
         self._has_probe_failed = True
-        self.log.error("own_way_broken", failures=max(self._all.failures, self._connecting.failures))
+        self.log.error("own_way_broken", failures=max(self._all.failures, self._connecting.failures), met=self._met)
 
     def told_in(self, doing: Doing) -> Doing:
         """Add to a report when this process was last answered, and for how long its way has been broken."""
@@ -202,6 +206,7 @@ class OwnWay:
             answered_s_ago=answered,
             connected_s_ago=connected,
             cut_off_s=None if since_s is None else round(now_s - since_s, 1),
+            met="" if since_s is None else self._met,
         )
 
 
@@ -216,7 +221,7 @@ def answered_s_ago(processes: Sequence[Process], *, without: str, connects: bool
 
 
 def was_answered(endpoint: Endpoint, error: BaseException | None) -> bool | None:
-    """Tell whether the service answered a request, with whatever status; None if the request does not show it.
+    """Tell whether the service itself answered a request, with whatever status; None if the request does not show it.
 
     A request that waited for a login shows nothing: the login is reported by itself, by the process that made it.
     """
@@ -226,6 +231,8 @@ def was_answered(endpoint: Endpoint, error: BaseException | None) -> bool | None
             return True
         case ResellerError() if cause.endpoint == TOKEN.name != endpoint.name:
             return None
+        case ResellerError() if cause.foreign is not None:
+            return False
         case AccessRefused():
             return True if cause.arrived else None
         case Unsendable():

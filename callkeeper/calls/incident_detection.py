@@ -22,7 +22,7 @@ from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.quiet_outages import quiet_outages
 from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
-from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea, certificate_words, error_behind, first_refusal
+from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea, error_behind, fault_words, first_refusal
 from callkeeper.calls.store.writable import REFUSALS
 
 LATE_S: Final = 5.0
@@ -86,7 +86,7 @@ def symptoms_of(found: Iterable[Incident]) -> frozenset[IncidentKind]:
 
 
 def _detailed(incident: Incident, signals: Signals) -> Incident:
-    """Add what the last error said, and who has acknowledged it. A certificate has a remedy of its own."""
+    """Add what the last error said, and who has acknowledged it. Some faults have a remedy of their own."""
     kind, key = incident.kind, incident.institution_key
     since = incident.since if kind in _EVENTS else None
     known = [one for one in signals.acknowledged if since is None or one.at >= since]
@@ -94,7 +94,7 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
     error = error_behind(kind, key, signals.errors)
     if error is None:
         return incident
-    words = certificate_words(error.fault) if kind in _BY_CERTIFICATE else None
+    words = fault_words(error.fault) if kind in _BY_FAULT else None
     title, advice = words or (incident.title, incident.advice)
     return replace(incident, last_error=error.words.rstrip("."), title=title, advice=advice)
 
@@ -102,7 +102,7 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
 _EVENTS: Final = frozenset({_K.EMERGENCY_LOGIN, _K.REDIS_REPLACED})
 """They happen at one moment and are shown for some time. Who knows of one does not know of the next."""
 
-_BY_CERTIFICATE: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED})
+_BY_FAULT: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED})
 _OF_AN_OUTAGE: Final = frozenset(
     {
         *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED, _K.NO_PUSH),
@@ -220,17 +220,19 @@ def _last_vanished(signals: Signals, kind: str) -> tuple[datetime | None, str]:
 
 def _cut_off(signals: Signals) -> Iterator[Incident]:
     """Find the workers that say that they cannot reach the service although others can."""
-    since = {}
+    since, met = {}, set()
     for process in signals.processes:
         if process.doing is not None and process.doing.cut_off_s is not None:
             since[process.place] = (process.reported_at or signals.now) - timedelta(seconds=process.doing.cut_off_s)
+            met.add(process.doing.met)
     if not since:
         return
     title = f"Worker {next(iter(since))} cannot" if len(since) == 1 else f"{len(since)} workers cannot"
+    instead = f" Something between it and the service answers: {named(met - {''})}." if met - {""} else ""
     advice = (
-        f"{named(since)}: no request is answered there, or none over a new connection, and others are. The fault is on "
-        "that host: its network, firewall, NAT, proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The others do "
-        "its work. It tries every two seconds and works on by itself; if that takes long, stop it."
+        f"{named(since)}: no request is answered there, or none over a new connection, and others are.{instead} The fault "
+        "is on that host: its network, firewall, NAT, proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The "
+        "others do its work. It tries every two seconds and works on by itself; if that takes long, stop it."
     )
     yield Incident(_K.WORKER_CUT_OFF, f"{title} reach the service; others can", advice, since=min(since.values()))
 

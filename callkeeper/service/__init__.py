@@ -11,6 +11,7 @@ from callkeeper.service.errors import (
     AnswerUnreadable,
     CallNotFound,
     CertificateRefused,
+    ForeignAnswer,
     InstitutionNotFound,
     LoginRefused,
     NeedsPerson,

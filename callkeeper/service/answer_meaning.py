@@ -36,6 +36,7 @@ from callkeeper.service.endpoints import (
 from callkeeper.service.errors import (
     AnswerUnreadable,
     CallNotFound,
+    ForeignAnswer,
     InstitutionNotFound,
     LoginRefused,
     OutcomeUnknown,
@@ -85,6 +86,44 @@ def _texts(value: object) -> Iterator[str]:
             pass
 
 
+_PROXY_LOGIN = 407
+_ITS_OWN = (401, 429, 500)
+"""Statuses that the service itself may give without JSON. Its gateways may, too, and fail with the others above 500."""
+_MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+-]{1,40}")
+
+
+def foreign_answer(answer: ServiceResponse) -> ForeignAnswer | None:
+    """Return what is seen of an answer that is clearly not the service's; None if it may be.
+
+    It asks for a proxy's login, has a body that is no JSON, or is a redirection without JSON.
+
+    Spec: What the service does 4 (responses are JSON objects). Assumed (`page-is-absence`): something before the service
+    gives it: a proxy, a captive portal, a gateway, a maintenance page.
+    """
+    if not _is_foreign(answer.status_code, answer.content):
+        return None
+    media_type = _media_type(answer)
+    return ForeignAnswer(answer.status_code, media_type if _MEDIA_TYPE.fullmatch(media_type) else "")
+
+
+def _is_foreign(status: int, content: bytes) -> bool:
+    if status in (_PROXY_LOGIN, *_ITS_OWN):
+        return status == _PROXY_LOGIN
+    begins = content.lstrip()[:1]
+    if begins in (b"{", b"[", b""):
+        return not begins and 300 <= status < 400
+    try:
+        parse(content)  # rare: a byte order mark, or JSON that is no object
+    except Unreadable:
+        return True
+    return False
+
+
+def _media_type(answer: ServiceResponse) -> str:
+    content_type: str = answer.headers.get("content-type", "")
+    return content_type.partition(";")[0].strip().lower()
+
+
 A = TypeVar("A", bound=BaseAnswer)
 
 _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
@@ -102,7 +141,7 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
     Raises:
         TokenLapsed: 401.
         ServiceBusy: 429.
-        ServiceUnavailable: 5xx, or a web page.
+        ServiceUnavailable: 5xx, or an answer that is clearly not the service's.
         ServiceRefused: ``success`` is false; or it is missing, as in a problem response: a 400 of add-institution or
             the queue, a 404 of details or an institution.
         AnswerUnreadable: Anything that the Spec does not describe.
@@ -113,7 +152,7 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
     try:
         return _verdict(endpoint, answer, reader, needs_success=needs_success)
     except ResellerError as error:
-        error.saying(texts_of(answer))
+        error.saying(texts_of(answer), foreign_answer(answer))
         raise
 
 
@@ -138,8 +177,7 @@ def _is_refusal_by_problem(endpoint: Endpoint, answer: ServiceResponse) -> bool:
     A router in front that has lost the service may answer JSON, too. Taken for the service's "not found", it would end
     calls. Only of add-institution the Spec says that 400 is a problem response.
     """
-    media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_problem = media_type == _PROBLEM or endpoint is ADD_INSTITUTION
+    is_problem = _media_type(answer) == _PROBLEM or endpoint is ADD_INSTITUTION
     return is_problem and endpoint in _REFUSE_BY_PROBLEM.get(answer.status_code, ())
 
 
@@ -149,7 +187,7 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
     Raises:
         LoginRefused: The service answered and gave no token, so it may have counted a failed login: ``success`` is
             false, whatever the status; a 4xx; or an answer below 500 without ``success``.
-        ServiceUnavailable: 5xx that does not say so, or 429.
+        ServiceUnavailable: 5xx that does not say so, 429, or a proxy that asks for a login of its own.
         AnswerUnreadable: ``success`` without a token, or with one that cannot be sent in a header; 404 or 2xx that is
             not the service's: a page of something before it.
 
@@ -161,18 +199,18 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
     except ResellerError as error:
         if not _refuses_login(answer):
             raise
-        reason, texts = error.reason, error.texts
+        reason, texts, foreign = error.reason, error.texts, error.foreign
     else:
         if record.token:
             if (token := record.token.reveal()).isascii() and token.isprintable():
                 return record
             raise AnswerUnreadable(TOKEN.name, "token cannot be sent")
         raise AnswerUnreadable(TOKEN.name, "token is missing")
-    raise LoginRefused(TOKEN.name, reason).saying(texts)
+    raise LoginRefused(TOKEN.name, reason).saying(texts, foreign)
 
 
 def _refuses_login(answer: ServiceResponse) -> bool:
-    if answer.status_code in (408, 429):
+    if answer.status_code in (_PROXY_LOGIN, 408, 429):
         return False
     if 400 <= answer.status_code < 500 and answer.status_code != 404:
         return True
@@ -197,20 +235,23 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
     try:
         return verdict(endpoint, answer, reader)
     except ServiceBusy as error:
-        unknown, texts = TurnedAway(endpoint.name, error.reason, error.retry_after_s), error.texts
+        unknown, texts, foreign = TurnedAway(endpoint.name, error.reason, error.retry_after_s), error.texts, None
     except (ServiceUnavailable, AnswerUnreadable) as error:
         unknown, texts = OutcomeUnknown(endpoint.name, error.reason, answer.status_code), error.texts
-    raise unknown.saying(texts)
+        foreign = error.foreign
+    raise unknown.saying(texts, foreign)
 
 
 def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
-    """Raise the error that a status alone means.
+    """Raise the error that a status alone means, or an answer that is not the service's.
 
     Raises:
         TokenLapsed: 401.
         ServiceBusy: 429.
-        ServiceUnavailable: 5xx.
+        ServiceUnavailable: 5xx, or something else answered.
     """
+    if (foreign := foreign_answer(answer)) is not None:
+        raise ServiceUnavailable(endpoint.name, foreign.words, answer.status_code)
     if answer.status_code == 401:
         raise TokenLapsed(endpoint.name, "status 401")
     if answer.status_code == 429:
@@ -225,9 +266,6 @@ def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
         return reader.read(answer.content)
     except Unreadable as error:
         reason = str(error)
-    if answer.content.lstrip()[:1] == b"<":
-        # Assumed (`page-is-absence`): a gateway, proxy or maintenance page answers in place of the service.
-        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}, a web page", answer.status_code)
     raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}, {reason}")
 
 

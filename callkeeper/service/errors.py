@@ -26,21 +26,37 @@ command line, and in ``plain``, reduced to known words, for logs and pages. For 
 error of the HTTP library as cause or context: its request holds the token.
 """
 
+from dataclasses import dataclass
 from typing import Self
 
 from callkeeper.service.network_failure import CertificateFault
 from callkeeper.service.secret import Secret, plain_words
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignAnswer:
+    """What is seen of an answer that something between us and the service gave in its place: never its body."""
+
+    status: int
+    media_type: str
+
+    @property
+    def words(self) -> str:
+        """Return this for people, in a line."""
+        return f"status {self.status}, {self.media_type or 'no content type'}, not the service's JSON"
+
+
 class ResellerError(Exception):
     """Anything that went wrong in an exchange with the service.
 
-    ``texts`` are the service's own words. A copy of the error has none.
+    ``texts`` are the service's own words. A copy of the error has none. ``foreign``: what is seen of the answer, if it is
+    clearly not the service's.
     """
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(endpoint, reason)
         self.texts: tuple[Secret, ...] = ()
+        self.foreign: ForeignAnswer | None = None
         self.endpoint = endpoint
         self.reason = reason
 
@@ -50,9 +66,9 @@ class ResellerError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return type(self).__new__, (type(self), *self.args), {**self.__dict__, "texts": ()}
 
-    def saying(self, texts: tuple[Secret, ...]) -> Self:
-        """Attach the service's own words."""
-        self.texts = texts
+    def saying(self, texts: tuple[Secret, ...], foreign: ForeignAnswer | None = None) -> Self:
+        """Attach the service's own words, or what is seen of an answer that is not the service's."""
+        self.texts, self.foreign = texts, foreign
         return self
 
     @property

@@ -26,7 +26,7 @@ from callkeeper.service.aiohttp_transport import (
     reads_transport,
     receive,
 )
-from callkeeper.service.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
+from callkeeper.service.answer_meaning import effect_verdict, foreign_answer, institution_list, login_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from callkeeper.service.answer_shapes import AnswerLooks
@@ -206,10 +206,15 @@ class Exchange:
         *,
         may_repeat: bool = False,
     ) -> ServiceResponse:
-        """Send a request with the token, and once more after a 401 if allowed. A final 401 is the answer."""
+        """Send a request with the token, and once more after a 401 if allowed. A final 401 is the answer.
+
+        An answer that is not the service's says nothing of the token.
+        """
         session, scope = self.session, request.scope
         token = await session.token_for(scope)
         answer = await self._send(transport, request, token, first_byte)
+        if foreign_answer(answer) is not None:
+            return answer
         other = await session.record_answer(token, scope, answer.status_code, may_repeat=may_repeat)
         if other is not None:
             answer = await self._send(transport, request, other, first_byte, is_repeat=True)

@@ -23,10 +23,23 @@ NOTICED_S: Final = 20
 """Requests that hang fail after 6 s, and the bad worker has to have two; then a probe has 6 s."""
 
 
+PAGE: Final = b"<html><body>Log in to this network</body></html>"
+STAND_INS: Final = {
+    "portal": (200, "text/html; charset=utf-8", PAGE),
+    "forbidden": (403, "text/html", PAGE),
+    "words": (403, "text/plain", b"Access denied"),
+    "proxy-login": (407, "application/json", b'{"error":"log in"}'),
+    "bad-gateway": (502, "text/html", PAGE),
+    "redirect": (302, "", b""),
+}
+"""What a proxy or a captive portal answers in the service's place."""
+
+
 def afflict(how: str, *ways: Between) -> None:
     """Break ways to the service; an empty ``how`` repairs them."""
     for way in ways:
         way.is_refusing, way.is_hanging, way.is_losing = how == "refused", how == "hanging", how == "losing"
+        way.stands_in = STAND_INS.get(how)
 
 
 async def calls_for(works: Works, seconds: float) -> Sequence[Call]:
@@ -80,7 +93,7 @@ async def calls_in_turn(works: Works, bad: Rig) -> None:
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])
-@pytest.mark.parametrize("how", ["refused", "hanging"])
+@pytest.mark.parametrize("how", ["refused", "hanging", *STAND_INS])
 def test_calls_are_assigned_by_the_worker_that_can(how: str, from_the_start: bool) -> None:
     """Once the bad worker has noticed, each new call is assigned within a second, and checked 20 times at most."""
 
@@ -156,7 +169,7 @@ def test_requests_that_arrive_without_an_answer_are_no_second_effect() -> None:
     virtually(law())
 
 
-@pytest.mark.parametrize("how", ["refused", "hanging"])
+@pytest.mark.parametrize("how", ["refused", "hanging", *STAND_INS])
 def test_bad_host_is_the_only_incident(how: str) -> None:
     """The worker is named, and neither the service nor an institution is blamed. It ends when its way is repaired."""
 
@@ -198,6 +211,34 @@ def test_service_that_is_away_for_all_lets_no_worker_doubt(how: str) -> None:
             calls = await calls_for(works, 10)
             await asyncio.sleep(2)
             assert max(works.assigned_s(call) or 99.0 for call in calls) <= 1
+
+    virtually(law())
+
+
+@pytest.mark.parametrize("how", STAND_INS)
+def test_stand_in_that_answers_all_is_named(how: str) -> None:
+    """If something else answers every worker, the incident says so, with status and content type, never its words."""
+
+    async def law() -> None:
+        async with working(institutions=2) as works:
+            second = Between(works.stage.transport)
+            other = works.join(second, BAD)
+            await calls_for(works, 15)
+            afflict(how, works.between, second)
+            doubts = 0
+            for _ in range(30):
+                await calls_for(works, 1)
+                doubts += any(rig.tools.gate.way.is_doubted for rig in (works.rig, other))
+            assert doubts == 0
+            [incident] = await incidents(works)
+            assert incident.kind is IncidentKind.SERVICE_AWAY
+            assert (incident.title == "Something between us and the service answers") is (how != "bad-gateway")
+            status, media_type, body = STAND_INS[how]
+            assert f"status {status}, {media_type.partition(';')[0] or 'no content type'}" in incident.last_error
+            assert body.decode() not in f"{incident} " or not body
+            afflict("", works.between, second)
+            await asyncio.sleep(15)
+            assert await incidents(works) == []
 
     virtually(law())
 

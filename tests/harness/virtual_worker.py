@@ -54,7 +54,8 @@ class LoopClock(HandClock):
 class Between(httpx.AsyncBaseTransport):
     """Stands between workers and service. It can be slow for an institution, refuse connections, hang, or lose answers.
 
-    ``hangs_at`` and ``drops_at`` are the ends of paths whose requests hang, or lose their connection.
+    ``hangs_at`` and ``drops_at`` are the ends of paths whose requests hang, or lose their connection. ``stands_in``: the
+    status, content type and body with which it answers by itself, as a proxy or a captive portal does.
     """
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
@@ -64,6 +65,7 @@ class Between(httpx.AsyncBaseTransport):
         self.is_refusing = False
         self.is_hanging = False
         self.is_losing = False
+        self.stands_in: tuple[int, str, bytes] | None = None
         self.begun = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -77,6 +79,9 @@ class Between(httpx.AsyncBaseTransport):
         if self.is_hanging or path.endswith(self.hangs_at):
             await asyncio.sleep(3600)
         await asyncio.sleep(self.slow.get(request.headers.get("InstitutionKey", ""), ANSWER_S))
+        if self.stands_in is not None:
+            status, media_type, body = self.stands_in
+            return httpx.Response(status, headers={"content-type": media_type}, content=body, request=request)
         answer = await self.inner.handle_async_request(request)
         if self.is_losing:
             await asyncio.sleep(3600)

@@ -25,7 +25,7 @@ from callkeeper.app.wiring import AccountInUse, service_config
 from callkeeper.calls.institutions import OBSTACLES, REMEDIES, KnownInstitutions, shown
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RulesError
-from callkeeper.calls.store.last_errors import certificate_words
+from callkeeper.calls.store.last_errors import fault_words
 from callkeeper.calls.store.request_budget import Permit, RequestBudget, budget_use
 from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.service import (
@@ -176,7 +176,7 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
             "correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN; the service operator knows whether it is locked"
         )
     elif isinstance(error, CertificateRefused):
-        _, remedy = certificate_words(error.fault.name) or ("", "")
+        _, remedy = fault_words(error.fault.name) or ("", "")
     elif isinstance(error, ServiceUnavailable):
         remedy = (
             "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers then continue"

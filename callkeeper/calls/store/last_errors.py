@@ -53,10 +53,17 @@ ANSWERED: Final = "the receiver answered"
 """How the words begin if the receiver of outcomes answered a post, and did not take it. Otherwise there was no answer."""
 
 
+FOREIGN: Final = "FOREIGN_ANSWER"
+"""The fault if something between us and the service answered in its place."""
+
+FAILS: Final = 500
+"""From this status on, something in front of the service most likely says that the service fails."""
+
+
 class LastError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last error of an area: its words, when it came, and the first one of the same trouble.
 
-    ``fault``: what is wrong with the certificate, if that was it.
+    ``fault``: what is wrong with the certificate, if that was it; `FOREIGN` if something else answered.
     """
 
     words: str
@@ -114,6 +121,8 @@ class ErrorNotes:
         cause = error.__cause__
         behind = cause if isinstance(cause, ResellerError) else error
         fault = behind.fault.name if isinstance(behind, CertificateRefused) else ""
+        if behind.foreign is not None and behind.foreign.status < FAILS:
+            fault = FOREIGN
         await self.note(area, institution_key, behind.brief, fault=fault)
 
     async def _store(self, field: str, words: str, fault: str) -> None:
@@ -194,8 +203,17 @@ _CERTIFICATE: Final = {
 }
 
 
-def certificate_words(fault: str) -> tuple[str, str] | None:
-    """Return title and remedy of a service whose certificate is not accepted; None if it is not about a certificate."""
+_IN_ITS_PLACE: Final = (
+    "Look at the outgoing proxy, the firewall and CALLKEEPER_SERVICE_URL of the workers' hosts: a portal or a proxy's login "
+    "may stand there. If they are right, ask the service's operator whether a gateway of theirs answers. Calls are not "
+    "handled until then; more workers do not help."
+)
+
+
+def fault_words(fault: str) -> tuple[str, str] | None:
+    """Return title and remedy of a fault that has its own: a certificate that is not accepted, or a foreign answer."""
+    if fault == FOREIGN:
+        return "Something between us and the service answers", _IN_ITS_PLACE
     known = CertificateFault.__members__.get(fault)
     if known is None:
         return None

@@ -103,11 +103,11 @@ async def test_request_carries_only_the_headers_that_we_set() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_redirect_is_not_followed(status: int) -> None:
-    """A redirect could carry the token to another host: it is an unreadable answer, and nothing follows it."""
+    """A redirect could carry the token to another host: it is no answer of the service, and nothing follows it."""
     async with raw_service(always(CALL)) as elsewhere:
         answer = reply(status, Location=f"{elsewhere.url}/external/calls/v-1/details")
         async with raw_service(always(answer)) as service, client(service.url) as reseller:
-            with pytest.raises(AnswerUnreadable):
+            with pytest.raises(ServiceUnavailable):
                 await details(reseller)
         assert len(service.arrivals) == 1
         assert elsewhere.arrivals == []

@@ -12,7 +12,7 @@ import pytest
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.settings import ServiceSettings
 from callkeeper.app.wiring import service_config
-from callkeeper.calls.store.last_errors import certificate_words
+from callkeeper.calls.store.last_errors import fault_words
 from callkeeper.service import CertificateFault, CertificateRefused, MemoryTokenStore, NotSent, ServiceUnavailable
 from tests.integration.service.raw_service import always, client, raw_service, reply
 
@@ -107,7 +107,7 @@ async def test_certificate_says_what_is_wrong_with_it(
         fault,
         f"certificate verify failed: the certificate {fault}",
     )
-    assert certificate_words(fault.name) is not None
+    assert fault_words(fault.name) is not None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from callkeeper.service import (
     AnswerUnreadable,
     CallNotFound,
+    ForeignAnswer,
     InstitutionNotFound,
     OutcomeUnknown,
     ResellerError,
@@ -18,7 +19,7 @@ from callkeeper.service import (
 )
 from callkeeper.service import errors as all_errors
 from callkeeper.service.aiohttp_transport import ServiceResponse
-from callkeeper.service.answer_meaning import effect_verdict, verdict
+from callkeeper.service.answer_meaning import effect_verdict, foreign_answer, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer
 from callkeeper.service.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
@@ -37,6 +38,35 @@ def refusal(endpoint: Endpoint, given: ServiceResponse) -> ResellerError:
     with pytest.raises(ResellerError) as caught:
         verdict(endpoint, given, BASE)
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "media_type", "expected"),
+    [
+        (200, b"<html>", "Text/HTML; charset=utf-8", ForeignAnswer(200, "text/html")),
+        (403, b"Access denied", "a b c", ForeignAnswer(403, "")),
+        (407, b'{"error":"log in"}', "application/json", ForeignAnswer(407, "application/json")),
+        (302, b"", "", ForeignAnswer(302, "")),
+        (502, b"<html>", "text/html", ForeignAnswer(502, "text/html")),
+        (500, b"<html>", "text/html", None),
+        (401, b"<html>", "text/html", None),
+        (429, b"slow down", "text/plain", None),
+        (200, b'\xef\xbb\xbf {"success":true}', "application/json", None),
+        (200, b"null", "application/json", None),
+        (503, b"", "", None),
+    ],
+)
+def test_answer_of_something_else_is_recognised(
+    status: int, content: bytes, media_type: str, expected: ForeignAnswer | None
+) -> None:
+    """What cannot be the service's is seen with status and content type only. The service itself may fail without JSON."""
+    given = responded(status, content, [(b"content-type", media_type.encode())])
+    assert foreign_answer(given) == expected
+    if expected is not None:
+        assert refusal(DETAILS, given).foreign == expected
+        with pytest.raises(OutcomeUnknown) as caught:
+            effect_verdict(ENROLL, given, BASE)
+        assert caught.value.foreign == expected
 
 
 @pytest.mark.parametrize(

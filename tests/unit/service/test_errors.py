@@ -60,7 +60,7 @@ def test_plain_text_names_nobody() -> None:
 @pytest.mark.parametrize(
     ("body", "plain"),
     [
-        (b"<html>", "status 200, a web page"),
+        (b"<html>", "status 200, no content type, not the service's JSON"),
         (b'{"success":"no"}', "status 200, BaseAnswer.success"),
         (b"{}", "success is missing"),
     ],

@@ -11,6 +11,7 @@ import structlog
 from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
+    ForeignAnswer,
     Login,
     LoginRefused,
     LoginTurn,
@@ -259,6 +260,7 @@ async def test_answered_login_that_is_no_success_counts_as_refused(
         pytest.param({"status_code": 500, "html": "<p>Sorry</p>"}, id="500 as a page"),
         pytest.param({"status_code": 500, "json": {"title": "Internal error"}}, id="500 as a problem"),
         pytest.param({"status_code": 429, "json": {"success": False}}, id="429"),
+        pytest.param({"status_code": 407, "json": {"error": "log in"}}, id="407 of a proxy"),
         pytest.param({"status_code": 404, "html": "<p>no such site</p>"}, id="404 of a gateway"),
         pytest.param({"status_code": 200, "html": "<p>Back soon</p>"}, id="a page about maintenance"),
         pytest.param({"status_code": 200, "json": {"success": True, "token": "t\ufffd"}}, id="a token not in ASCII"),
@@ -311,6 +313,22 @@ async def test_success_slides_the_token_s_life(reseller: Reseller, service: Serv
         clock.now += 1700
     assert service.logins == 1
     clock.now += 1801
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_answer_of_something_else_says_nothing_of_the_token(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """A portal's page with 200 is no successful use: the token's life goes on as if nothing had been asked."""
+    await read(reseller)
+    service.reply = lambda _: httpx.Response(200, html="<p>Log in to this network</p>")
+    clock.now += 1700
+    with pytest.raises(ServiceUnavailable) as caught:
+        await read(reseller)
+    assert caught.value.foreign == ForeignAnswer(200, "text/html")
+    service.reply = lambda _: success(phoneCall={"voiceId": "v-1"})
+    clock.now += 200
     await read(reseller)
     assert service.logins == 2
 

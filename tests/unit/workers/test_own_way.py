@@ -16,6 +16,7 @@ from callkeeper.service import (
     AnswerUnreadable,
     CallNotFound,
     CertificateRefused,
+    ForeignAnswer,
     LoginRefused,
     NotSent,
     OutcomeUnknown,
@@ -51,10 +52,18 @@ def not_sent(because: Exception | None) -> NotSent:
     return error
 
 
+def foreign(error: ResellerError) -> ResellerError:
+    """Return an error of an answer that something else gave."""
+    return error.saying((), ForeignAnswer(403, "text/html"))
+
+
 ARRIVED: dict[str, tuple[Endpoint, BaseException | None, bool | None]] = {
     "answer": (DETAILS, None, True),
     "status 502": (DETAILS, ServiceUnavailable(DETAILS.name, "status 502", 502), True),
     "refusal": (DETAILS, CallNotFound(DETAILS.name, status=404), True),
+    "page of a portal": (DETAILS, foreign(ServiceUnavailable(DETAILS.name, "status 403", 403)), False),
+    "page of a portal for an effect": (ENROLL, foreign(OutcomeUnknown(ENROLL.name, "status 403", 403)), False),
+    "page of a portal for a login": (TOKEN, foreign(LoginRefused(TOKEN.name, "status 403")), False),
     "answer that nobody can read": (DETAILS, AnswerUnreadable(DETAILS.name, "no JSON"), True),
     "429 of an effect": (ENROLL, TurnedAway(ENROLL.name, "status 429"), True),
     "401": (DETAILS, AccessRefused(DETAILS.name, 3.0), True),
@@ -275,6 +284,18 @@ async def test_way_is_broken_once_a_probe_has_failed() -> None:
     way.answered(connects=True)
     assert way.told_in(Doing()) == Doing(answered_s_ago=0.0, connected_s_ago=0.0)
     assert not way.take_probe()
+
+
+async def test_what_answers_in_the_place_of_the_service_is_told() -> None:
+    """Others see status and content type of it once the way is broken, until the service answers."""
+    way = Beside().way()
+    await way.failed(0.01, met="status 403, text/html")
+    await way.failed(6.0)
+    assert (way.is_doubted, way.told_in(Doing()).met) == (True, "")
+    way.probe_ended(way.doubted_since_s)
+    assert way.told_in(Doing()).met == "status 403, text/html"
+    way.answered()
+    assert way.told_in(Doing()).met == ""
 
 
 async def test_new_doubt_is_no_broken_way_yet() -> None:
