@@ -52,6 +52,20 @@ DIGEST_LENGTH: Final = 12
 """How many characters of a digest tell one value of a setting from another."""
 
 
+def _keyed(key: Secret, text: str) -> str:
+    return hmac.digest(key.reveal().encode(), text.encode(), "sha256").hex()
+
+
+def _digests(key: Secret, values: Mapping[str, str | None]) -> dict[str, str]:
+    """Return what tells values of settings from others of processes with this key, by variable; empty for None.
+
+    Most values could be guessed, so nobody can find them without the key.
+    """
+    return {
+        name: "" if value is None else _keyed(key, f"{name}\n{value}")[:DIGEST_LENGTH] for name, value in values.items()
+    }
+
+
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """Settings of every process: where the calls are kept, and the format of log lines."""
 
@@ -115,14 +129,7 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     @property
     def account(self) -> str:
         """Return what tells this account from others. It does not lead to the address or the token."""
-        return self._keyed(f"{self.url}\n{self.email}")
-
-    def digest(self, variable: str, value: str) -> str:
-        """Return what tells a value of a setting from others, among workers of this account. It does not lead to it."""
-        return self._keyed(f"{variable}\n{value}")[:DIGEST_LENGTH]
-
-    def _keyed(self, text: str) -> str:
-        return hmac.digest(self.access_token.reveal().encode(), text.encode(), "sha256").hex()
+        return _keyed(self.access_token, f"{self.url}\n{self.email}")
 
 
 class AlertSettings(SettingsSection, frozen=True, kw_only=True):
@@ -284,6 +291,15 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
         return OidcConfig(redirect_uri=f"{public_url}/login/callback", **asdict(self))
 
 
+def _shown(headers: Headers) -> str:
+    """Return headers as one text: those that accept the same pushes are equal."""
+    return "\n".join(sorted(f"{name.lower()}: {value.reveal()}" for name, value in headers))
+
+
+def _limit(rights: Rights) -> str:
+    return "" if rights.institutions is None else f"@{sorted(rights.institutions)}"
+
+
 class WebSettings(_RulesFile, frozen=True, kw_only=True):
     """Settings of the web process. It has none of the service's credentials."""
 
@@ -322,6 +338,29 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     """Origins of web pages that may use the desk from a browser. Default: none."""
     forwarded_hops: int = defaulted("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
     """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
+
+    def digests(self) -> dict[str, str]:
+        """Return digests of the settings that must be equal in all web processes, by variable; empty where one is not set.
+
+        A person chose the administrator's password, so its digest is made of the key that is derived slowly.
+        """
+        previous, oidc = self.push_headers_previous, self.oidc
+        previously = None if previous is None else f"{_shown(previous)}\n{self.push_headers_previous_until}"
+        roles = None if oidc is None else "\n".join(f"{each.value}={each.role}{_limit(each)}" for each in oidc.grants)
+        tokens = sorted(f"{each.name}:{each.secret.reveal()}{_limit(each)}" for each in self.desk_tokens)
+        values = {
+            KEYED_BY["web"]: "",
+            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": previously,
+            "CALLKEEPER_ADMIN": None if self.admin is None else self.admin.key_for("digest of settings").hex(),
+            "CALLKEEPER_LOCAL_USERS": "yes" if self.local_users else None,
+            "CALLKEEPER_OIDC_ISSUER": None if oidc is None else f"{oidc.issuer}\n{oidc.client_id}",
+            "CALLKEEPER_OIDC_ROLES": roles,
+            "CALLKEEPER_METRICS_TOKEN": None if self.metrics_token is None else self.metrics_token.reveal(),
+            "CALLKEEPER_DESK_TOKENS": "\n".join(tokens) or None,
+            "CALLKEEPER_DESK_ORIGINS": "\n".join(sorted(self.desk_origins)) or None,
+            "CALLKEEPER_ARCHIVE_URL": None if self.archive is None else self.archive.place,
+        }
+        return _digests(Secret(_shown(self.push_headers)), values)
 
     def named_institutions(self) -> dict[str, frozenset[str]]:
         """Return the institutions that the settings name, by variable, without those of the rules file."""
@@ -395,11 +434,11 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     def digests(self) -> dict[str, str]:
         """Return digests of the settings that must be equal in all workers, by variable; empty where one is not set.
 
-        They are made with the access token, because most values could be guessed. The check times are in the rules' digest.
+        The check times are in the rules' digest.
         """
         operators = self.service.requested_by
         values = {
-            KEYED_BY: "",
+            KEYED_BY["worker"]: "",
             "CALLKEEPER_SERVICE_URL": self.service.url,
             "CALLKEEPER_EMAIL": self.service.email,
             "CALLKEEPER_REQUESTED_BY": f"{operators.default}\n{sorted(operators.by_institution.items())}",
@@ -408,7 +447,7 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
             "CALLKEEPER_ARCHIVE_URL": None if self.archive is None else self.archive.place,
             "CALLKEEPER_OUTCOME_URL": None if self.outcomes is None else self.outcomes.url,
         }
-        return {name: "" if value is None else self.service.digest(name, value) for name, value in values.items()}
+        return _digests(self.service.access_token, values)
 
     def rule_book(self) -> RuleBook:
         """Return the rules in force, which may name the institutions to act for. Raises as `book`."""

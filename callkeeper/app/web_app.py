@@ -62,9 +62,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     is_watched = settings.has_pages or settings.desk_tokens or settings.metrics_token is not None
     figures, book = Figures(), load_rules(settings.rules) if is_watched else None
     minutes_s = store.retention.minutes_s
-    writer = FigureWriter(
-        figures, Author.here("web", rules=book.digest if book else ""), keys=store.keys, minutes_kept_s=minutes_s
-    )
+    author = Author.here("web", rules=book.digest if book else "", settings=settings.digests())
+    writer = FigureWriter(figures, author, keys=store.keys, minutes_kept_s=minutes_s)
     writer.lines_lost = lines_lost
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)

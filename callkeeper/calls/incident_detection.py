@@ -4,8 +4,7 @@ The board, the doctor, the metrics and the alerts all use this list. Each kind h
 incident ends with its cause, so nothing here is counted over a longer time than the end of the cause takes to show.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -14,11 +13,10 @@ from typing import Final
 from callkeeper.calls.acknowledgement import acknowledgement_of
 from callkeeper.calls.incident import Incident, IncidentKind, named
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.metrics.redis_writer import KEYED_BY
 from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
-from callkeeper.calls.metrics.snapshot import Process
 from callkeeper.calls.missing_pushes import missing_pushes
 from callkeeper.calls.pause import EVERYWHERE
+from callkeeper.calls.process_differences import process_differences
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.quiet_outages import quiet_outages
 from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
@@ -170,12 +168,7 @@ def _processes(signals: Signals) -> Iterator[Incident]:
     yield from _not_started(signals)
     yield from _none_alive(signals)
     yield from _cut_off(signals)
-    yield from _rules_differ(signals)
-    yield from _settings_differ(signals)
-    versions = Counter(process.version or "older" for process in signals.processes)
-    if len(versions) > 1:
-        advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."
-        yield Incident(_K.VERSIONS_DIFFER, "Two releases run side by side", advice)
+    yield from process_differences(signals)
 
 
 def _not_started(signals: Signals) -> Iterator[Incident]:
@@ -235,61 +228,6 @@ def _cut_off(signals: Signals) -> Iterator[Incident]:
         "others do its work. It tries every two seconds and works on by itself; if that takes long, stop it."
     )
     yield Incident(_K.WORKER_CUT_OFF, f"{title} reach the service; others can", advice, since=min(since.values()))
-
-
-def _rules_differ(signals: Signals) -> Iterator[Incident]:
-    for kind in ("worker", "web"):
-        digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
-        if len(digests) > 1:
-            advice = (
-                f"{_counted(digests)}. Which rules decide a call is random. This is normal during a deployment; if it "
-                "lasts, give all processes the same rules."
-            )
-            yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
-            return
-    # Other check times than those of the file are set for workers only.
-    files = Counter(process.rules.partition("+")[0] for process in signals.processes if process.rules)
-    if len(files) > 1:
-        advice = (
-            f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
-            "may be wrong. This is normal during a deployment; if it lasts, give both the same CALLKEEPER_RULES."
-        )
-        yield Incident(_K.RULES_DIFFER, "Web and workers use different rules", advice)
-
-
-def _settings_differ(signals: Signals) -> Iterator[Incident]:
-    workers = [process for process in signals.processes if process.settings]
-    by_token = _by_digest(workers, KEYED_BY)
-    found = [(KEYED_BY, by_token)]
-    for own in by_token.values():
-        found += [(name, _by_digest(own, name)) for name in sorted({name for each in own for name in each.settings})]
-    lines = [_difference(name, by_digest) for name, by_digest in found if len(by_digest) > 1]
-    if lines:
-        advice = (
-            f"{'; '.join(lines)}. What becomes of a call depends on the worker that handles it. This is normal during a "
-            "deployment; if it lasts, give all workers the same settings and restart them."
-        )
-        yield Incident(_K.SETTINGS_DIFFER, "Workers have different settings", advice)
-
-
-def _by_digest(processes: Iterable[Process], name: str) -> dict[str, list[Process]]:
-    """Return processes by their digest of a setting. One that does not report it is unknown, not different."""
-    found: dict[str, list[Process]] = {}
-    for process in processes:
-        if (digest := process.settings.get(name)) is not None:
-            found.setdefault(digest, []).append(process)
-    return found
-
-
-def _difference(name: str, by_digest: Mapping[str, Sequence[Process]]) -> str:
-    """Return which workers have which value of a setting, the most common value first."""
-    values = sorted(by_digest.items(), key=lambda each: (-len(each[1]), each[0]))
-    told = [named(one.place for one in own) + ("" if digest else " (not set)") for digest, own in values]
-    return f"{name}: {' against '.join(told)}"
-
-
-def _counted(by_name: Counter[str]) -> str:
-    return ", ".join(f"{count} with {name}" for name, count in sorted(by_name.items()))
 
 
 def _service(signals: Signals) -> Iterator[Incident]:

@@ -48,8 +48,8 @@ VANISHED_S: Final = 600
 
 Kind = Literal["web", "worker"]
 
-KEYED_BY: Final = "CALLKEEPER_ACCESS_TOKEN"
-"""The variable with whose value all digests of settings are made. Where its own differ, the others say nothing."""
+KEYED_BY: Final[Mapping[Kind, str]] = {"worker": "CALLKEEPER_ACCESS_TOKEN", "web": "CALLKEEPER_PUSH_HEADERS"}
+"""By kind, the variable with whose value all digests of settings are made. Where its own differ, the others say nothing."""
 
 COMMAND: Final = "command"
 """The kind of a command that counts. It is not among the processes, because its first write is also its last."""
@@ -60,7 +60,7 @@ class Author:
     """The counting process: a unique name, and its kind.
 
     ``version`` is the version of callkeeper, ``rules`` the digest of its rules. ``settings`` are digests of those settings
-    that must be equal in all workers, by variable; empty where one is not set.
+    that must be equal in all processes of a kind, by variable; empty where one is not set.
     """
 
     name: str

@@ -464,3 +464,62 @@ def test_headers_with_a_scheme_and_several_pairs_are_read() -> None:
     telemetry = WebSettings.load({**COLLECTOR, "OTEL_EXPORTER_OTLP_HEADERS": headers}).telemetry
     assert telemetry is not None
     assert telemetry.headers is not None
+
+
+WEB_DIFFERENT = {
+    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": f"X-Push-Key: {'k3y-Before-9Q'}zR7tW2",
+    "CALLKEEPER_ADMIN": "ops:Wavy-otter-47-lantern",
+    "CALLKEEPER_LOCAL_USERS": "yes",
+    "CALLKEEPER_METRICS_TOKEN": "m3trics-Q8vT-z5Lw-9Rk2",
+    "CALLKEEPER_DESK_TOKENS": "ivr:t0ken-Q8vT-z5Lw-9Rk2",
+    "CALLKEEPER_DESK_ORIGINS": "https://agents.example",
+    "CALLKEEPER_ARCHIVE_URL": "sqlite:////var/archive.db",
+}
+
+
+@pytest.mark.parametrize("name", WEB_DIFFERENT)
+def test_setting_that_must_be_equal_in_all_web_processes_changes_its_digest(name: str) -> None:
+    """And no other one's. What is not set says just that."""
+    until = {"CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2027-01-31"}
+    usual = WebSettings.load(WEB | until).digests()
+    changed = WebSettings.load(WEB | until | {name: WEB_DIFFERENT[name]}).digests()
+    assert {each for each in usual if usual[each] != changed[each]} == {name}
+    assert not usual[name]
+    assert changed[name]
+
+
+def test_limits_of_rights_have_no_order() -> None:
+    """Sets have another order in each process: the digests of roles and tokens must not."""
+    oidc = {
+        "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
+        "CALLKEEPER_OIDC_ISSUER": "https://login.example",
+        "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
+        "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91",
+    }
+    digests = [
+        WebSettings.load(
+            WEB
+            | oidc
+            | {
+                "CALLKEEPER_OIDC_ROLES": f"voice-leads=supervisor@{limit}",
+                "CALLKEEPER_DESK_TOKENS": f"ivr:t0ken-Q8vT-z5Lw-9Rk2@{limit}",
+            }
+        ).digests()
+        for limit in ("cu-1|cu-2|cu-3", "cu-3|cu-2|cu-1", "cu-1")
+    ]
+    assert digests[0] == digests[1]
+    differ = {name for name in digests[0] if digests[0][name] != digests[2][name]}
+    assert differ == {"CALLKEEPER_OIDC_ROLES", "CALLKEEPER_DESK_TOKENS"}
+
+
+def test_digests_of_a_web_process_need_its_push_headers() -> None:
+    """With other push headers all digests are others. Order and the case of names mean nothing."""
+    both = "X-One: k3y-Q8vT-z5Lw-9Rk2; X-Two: 2"
+    one, same = (
+        WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS": text}).digests()
+        for text in (both, "x-two: 2; X-ONE: k3y-Q8vT-z5Lw-9Rk2")
+    )
+    assert one == same
+    other = WebSettings.load(WEB).digests()
+    assert one["CALLKEEPER_PUSH_HEADERS"] != other["CALLKEEPER_PUSH_HEADERS"]
+    assert "k3y" not in f"{one}"

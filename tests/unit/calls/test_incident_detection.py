@@ -20,6 +20,7 @@ from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.store.sso_token import Barred
 from callkeeper.calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
+from tests.unit.calls.test_process_differences import sets
 from tests.unit.calls.test_quiet_outages import QUIET
 
 _NO_PUSH = IncidentKind.NO_PUSH
@@ -86,12 +87,6 @@ def standing(minutes_ago: float, *, unanswered: bool = False, status: str = "Act
     )
 
 
-def sets(name: str, **digests: str) -> Process:
-    """Return a worker with these digests of settings, and the usual ones of others."""
-    usual = {"CALLKEEPER_ACCESS_TOKEN": "token", "CALLKEEPER_INSTITUTIONS": "", "CALLKEEPER_OUTCOME_URL": "core"}
-    return replace(WORKER, name=name, settings=usual | digests)
-
-
 REFUSED = {"last": last(pushed=60, strangers=30, doctor=1, found=60, unpushed=20), "minutes": refusals(3)}
 FAULTS: dict[str, dict[str, Any]] = {
     "redis_refuses": {"refusal": WriteRefusal.FULL, "processes": [], "late_s": 60},
@@ -148,34 +143,6 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
         "processes": [replace(WORKER, rules="d1+at"), replace(WORKER, kind="web", rules="d1")]
     },
 }
-
-
-def test_web_with_other_rules_than_the_workers_is_an_incident() -> None:
-    """Its pages would show what no worker does. One whose pages are off has none."""
-    web = replace(WORKER, kind="web", rules="d2")
-    [incident] = incidents_of(replace(WELL, processes=[WORKER, web]))
-    assert (incident.kind, incident.title) == (IncidentKind.RULES_DIFFER, "Web and workers use different rules")
-    assert kinds(processes=[WORKER, replace(web, rules="")]) == []
-
-
-def test_settings_that_differ_are_named_with_the_workers() -> None:
-    """Each variable with who has which value, the most common first, and where it is not set."""
-    workers = [sets("box-1-7-aa"), sets("box-2-8-aa"), sets("box-3-9-aa", CALLKEEPER_INSTITUTIONS="cu1")]
-    workers.append(sets("box-4-1-aa", CALLKEEPER_OUTCOME_URL=""))
-    [incident] = incidents_of(replace(WELL, processes=[WEB, *workers]))
-    assert (incident.kind, incident.weight) == (IncidentKind.SETTINGS_DIFFER, Weight.TICKET)
-    assert incident.advice.startswith(
-        "CALLKEEPER_INSTITUTIONS: box-1:7, box-2:8, box-4:1 (not set) against box-3:9; "
-        "CALLKEEPER_OUTCOME_URL: box-1:7, box-2:8, box-3:9 against box-4:1 (not set). "
-    )
-
-
-def test_settings_are_compared_among_workers_of_one_access_token() -> None:
-    """With another token all digests are others, although the settings may be equal: only the token is named."""
-    other = {"CALLKEEPER_ACCESS_TOKEN": "other", "CALLKEEPER_OUTCOME_URL": "also core"}
-    workers = [sets("box-1-7-aa"), sets("box-2-8-aa"), sets("box-3-9-aa", **other)]
-    [incident] = incidents_of(replace(WELL, processes=[WEB, *workers]))
-    assert incident.advice.startswith("CALLKEEPER_ACCESS_TOKEN: box-1:7, box-2:8 against box-3:9. What becomes")
 
 
 def test_well_installation_has_no_incident() -> None:
