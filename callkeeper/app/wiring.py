@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 import uvloop
+from msgspec.structs import replace
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -138,7 +139,8 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     runtime.tidy()
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, author, keys=keys, minutes_kept_s=minutes_s)
-    writer.doing, writer.lines_lost = runtime.doing, lines_lost
+    writer.doing = lambda: replace(runtime.doing(), shares_account_with=account_use.shared_with)
+    writer.lines_lost = lines_lost
     reporter = Reporter(blocking_redis(place), writer, also=_noting(account_use, log))
     collect_seldom()
     watch = alert_watch(settings.alerts, settings.store, log)

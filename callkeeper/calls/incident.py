@@ -17,6 +17,7 @@ class IncidentKind(StrEnum):
     NOT_STARTED = "not_started"
     NO_WORKER = "no_worker"
     NO_WEB = "no_web"
+    ACCOUNT_SHARED = "account_shared"
     LOGIN_REFUSED = "login_refused"
     SERVICE_AWAY = "service_away"
     WORKER_CUT_OFF = "worker_cut_off"
@@ -67,6 +68,7 @@ _PAGES: Final = frozenset(
         IncidentKind.REDIS_REPLACED,
         IncidentKind.NO_WORKER,
         IncidentKind.NO_WEB,
+        IncidentKind.ACCOUNT_SHARED,
         IncidentKind.LOGIN_REFUSED,
         IncidentKind.SERVICE_AWAY,
         IncidentKind.LATE,

@@ -167,6 +167,7 @@ def _places(keys: Sequence[str]) -> str:
 def _processes(signals: Signals) -> Iterator[Incident]:
     yield from _not_started(signals)
     yield from _none_alive(signals)
+    yield from _account_shared(signals)
     yield from _cut_off(signals)
     yield from process_differences(signals)
 
@@ -209,6 +210,18 @@ def _last_vanished(signals: Signals, kind: str) -> tuple[datetime | None, str]:
     if last is None:
         return None, ""
     return last.at, f" The last one, on {last.host}, stopped without shutting down: see its platform's log."
+
+
+def _account_shared(signals: Signals) -> Iterator[Incident]:
+    """Find other installations with our account: one that began to work while Redis was away was not kept from it."""
+    prefixes = {prefix for one in signals.processes if one.doing for prefix in one.doing.shares_account_with}
+    if prefixes:
+        advice = (
+            f"Workers with CALLKEEPER_REDIS_PREFIX={named(prefixes)} in this Redis use our service account for the same "
+            "institutions: each call is checked, enrolled and rejected twice. If that prefix is misspelled, correct it; "
+            "else stop the workers of one installation, or give each its own CALLKEEPER_INSTITUTIONS."
+        )
+        yield Incident(_K.ACCOUNT_SHARED, "Another installation works with our account", advice)
 
 
 def _cut_off(signals: Signals) -> Iterator[Incident]:

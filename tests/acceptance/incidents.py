@@ -323,6 +323,14 @@ INCIDENTS = (
         "settings",
         "CallkeeperSettingsDiffer",
     ),
+    Case(
+        "other installation",
+        troubles.other_installation,
+        "Another installation works with our account",
+        "account_shared",
+        "workers of another installation",
+        "CallkeeperAccountShared",
+    ),
     Case("clocks apart", troubles.clock_ahead, "Clocks differ", "clocks_apart", "clock", "CallkeeperProcessesDiffer"),
     Case(
         "two releases",

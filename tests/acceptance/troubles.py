@@ -5,14 +5,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from textwrap import dedent
+from threading import Event
 
 import httpx
 from click.testing import CliRunner
 from redis import Redis
 
 from callkeeper.app.cli import main
+from callkeeper.app.settings import WorkerSettings
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.metrics.signals import BEGAN
@@ -206,6 +209,27 @@ def other_settings(stack: Stack) -> Iterator[None]:
         yield
     finally:
         worker.stop()
+
+
+@contextmanager
+def other_installation(stack: Stack) -> Iterator[None]:
+    """Let workers under another prefix say that they work with our account, as if they had started without Redis."""
+    use = WorkerSettings.load({**stack.demo.environ, "CALLKEEPER_REDIS_PREFIX": "ck2"}).account_use()
+    is_over = Event()
+
+    def go_on() -> None:
+        with Redis.from_url(stack.redis_url) as redis:
+            while not is_over.wait(1):
+                use.note(redis)
+            use.end(redis)
+
+    with ThreadPoolExecutor(1) as thread:
+        working = thread.submit(go_on)
+        try:
+            yield
+        finally:
+            is_over.set()
+            working.result()
 
 
 @contextmanager

@@ -158,7 +158,7 @@ async def test_answers_that_cannot_be_read(watch: Watch) -> None:
     for _ in range(3):
         await watch.rig.push(watch.rig.stage.call(END))
     await watch.run(15)
-    watch.rig.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER, status=200, body="not JSON"))
+    watch.rig.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER, status=200, body="{"))
     await watch.run(60)
     assert "CallkeeperRequestsFail" in watch.fired
 
@@ -194,6 +194,16 @@ async def test_worker_that_cannot_reach_the_service(watch: Watch) -> None:
     watch.rig.writer.doing = Doing
     await watch.run(15)
     assert "CallkeeperWorkerCutOff" not in watch.fired
+
+
+async def test_second_installation_with_our_account(watch: Watch) -> None:
+    """If a worker finds another prefix that uses its account, `CallkeeperAccountShared` fires until it is gone."""
+    watch.rig.writer.doing = partial(Doing, shares_account_with=("ck2",))
+    await watch.run(15)
+    assert watch.fired == {"CallkeeperAccountShared": [{"kind": "account_shared"}]}
+    watch.rig.writer.doing = Doing
+    await watch.run(15)
+    assert "CallkeeperAccountShared" not in watch.fired
 
 
 async def test_policies_that_nobody_has_classified(watch: Watch) -> None:

@@ -16,7 +16,7 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     web process. ``answered_s_ago``: how long ago the service answered it, and ``connected_s_ago``: over a connection of
     that request's own; None: not yet. ``cut_off_s``: for how long it has known that it cannot reach the service although
     others can; None: it can, or nobody can. ``met``: what it sees of an answer that something else gave in the service's
-    place.
+    place. ``shares_account_with``: the prefixes of other installations that use its account of the service.
     """
 
     shift_s: float | None = None
@@ -30,6 +30,7 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     connected_s_ago: float | None = None
     cut_off_s: float | None = None
     met: str = ""
+    shares_account_with: tuple[str, ...] = ()
 
 
 def encode_doing(doing: Doing) -> bytes:

@@ -58,6 +58,8 @@ class AccountUse:
         self._monotonic = monotonic
         self._beside: dict[_Installation, float] = {}
         """What workers of this installation act for, and since when each is missing, by our clock: infinite if it is not."""
+        self.shared_with: tuple[str, ...] = ()
+        """The prefixes of others that must not work at the same time, as `note` found. Any thread may ask."""
         self._own = _Installation(keys.prefix, None if institutions is None else tuple(sorted(institutions)))
 
     def note(self, redis: "Redis") -> list[str]:
@@ -76,7 +78,9 @@ class AccountUse:
             pipe.expire(self._key, FRESH_S)
             noted = list(_parsed(pipe.execute()[2]))
         self._take_beside({each for each in noted if each.prefix == self._own.prefix})
-        return self._others(noted)
+        others = self._others(noted)
+        self.shared_with = tuple(others)
+        return others
 
     def _take_beside(self, found: Collection[_Installation]) -> None:
         """Keep for a while what is missing now: its workers may just be starting anew, or Redis was away."""

@@ -96,6 +96,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "no_web": {"processes": [WORKER], "vanished": [GONE_WEB], **REFUSED},
     "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", RequestResult.LOGIN)], "late_s": 9},
     "service_away": {"breakers": [away("", RequestResult.FAILURE), away("cu-1", RequestResult.FAILURE)]},
+    "account_shared": {"processes": [WEB, replace(WORKER, doing=Doing(shares_account_with=("ck2",)))]},
     "worker_cut_off": {"processes": [WEB, WORKER, replace(WORKER, name="box-2-7-aa", doing=Doing(cut_off_s=4))]},
     "rate_limited": {"breakers": [away("cu-1", RequestResult.PAUSE)]},
     "service_slow": {"last": last(slow=2, quick=30), "late_s": 9},
