@@ -22,7 +22,7 @@ from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, Request
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ResellerError
-from callkeeper.service.endpoints import DETAILS, QUEUE, Endpoint
+from callkeeper.service.endpoints import DETAILS, INSTITUTIONS, QUEUE, Endpoint
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 from workers.own_way import was_answered
@@ -98,16 +98,22 @@ class Probing:
         since_s = way.doubted_since_s
         with suppress(RedisError):
             if await self.tools.service.has_token():
-                with suppress(ResellerError):
-                    await (self._try_to_connect() if self.institutions.keys else self.institutions.refresh())
+                await self._try_to_connect()
                 way.probe_ended(since_s)
         self.on_probed()
 
     async def _try_to_connect(self) -> None:
+        if not self.institutions.keys:
+            await self._note_answer(INSTITUTIONS, self._list_institutions())
+            return
         await asyncio.gather(
             self._note_answer(QUEUE, self._list_another(connects=True)),
             self._note_answer(DETAILS, self._read_one(connects=True)),
         )
+
+    async def _list_institutions(self) -> bool:
+        await self.tools.service.institutions(connects=True)
+        return True
 
     async def _note_answer(self, endpoint: Endpoint, request: Awaitable[bool]) -> None:
         """Note whether a request over a connection of its own was answered, if it was made at all."""

@@ -251,7 +251,7 @@ def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
         ServiceUnavailable: 5xx, or something else answered.
     """
     if (foreign := foreign_answer(answer)) is not None:
-        raise ServiceUnavailable(endpoint.name, foreign.words, answer.status_code)
+        raise ServiceUnavailable(endpoint.name, foreign.words, answer.status_code).saying((), foreign)
     if answer.status_code == 401:
         raise TokenLapsed(endpoint.name, "status 401")
     if answer.status_code == 429:

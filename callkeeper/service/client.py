@@ -292,13 +292,15 @@ class Reseller:
         request = self._exchange.on_behalf(endpoints.REJECT_VOICE, institution_key, requested_by, voice_id)
         await self._exchange.effect(request, _BASE, guard)
 
-    async def institutions(self) -> tuple[answer_records.InstitutionSummary, ...]:
+    async def institutions(self, *, connects: bool = False) -> tuple[answer_records.InstitutionSummary, ...]:
         """List the institutions, with five fields each. Their secrets never leave the parser.
+
+        ``connects``: over a connection of its own.
 
         Spec: Endpoints 8. Assumed (`institution-list-form`): the list's wrapper is not shown; see
         `callkeeper.service.answer_meaning`.
         """
-        summaries, left_out = await self._exchange.list_institutions()
+        summaries, left_out = await self._exchange.list_institutions(connects=connects)
         if left_out:
             self._log.warning("institutions_left_out", institutions=left_out)
         return summaries

@@ -132,11 +132,13 @@ class Exchange:
         content = None if body is None else msgspec.json.encode(body)
         return Request(endpoint, endpoint.at(voice_id), headers, query, content, is_check)
 
-    async def list_institutions(self) -> tuple[tuple[InstitutionSummary, ...], int]:
+    async def list_institutions(self, *, connects: bool) -> tuple[tuple[InstitutionSummary, ...], int]:
         """Return the readable institutions, and how many are unreadable. Errors as `read` and `institution_list`."""
         request = Request(INSTITUTIONS, INSTITUTIONS.path)
         await self.session.enter(request.endpoint.name, request.scope)
-        answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=True))
+        answer = await self._in_time(
+            request, self._send_with_token(self._transport(connects), request, may_repeat=True)
+        )
         self.looks.look(INSTITUTIONS, "", answer)
         return institution_list(answer)
 
@@ -161,7 +163,7 @@ class Exchange:
             AccessRefused: The request got, or would get, 401 although the token is good.
         """
         endpoint, session = request.endpoint, self.session
-        transport = self._effects if connects else self._reads
+        transport = self._transport(connects)
         if may_repeat:
             await session.enter(endpoint.name, request.scope)
         async with self._observed(endpoint, request.institution_key):
@@ -182,6 +184,9 @@ class Exchange:
             answer = await self._send_once(request, FirstByte(guard))
             self.looks.look(request.endpoint, request.institution_key, answer)
             return self._heeded(effect_verdict(request.endpoint, answer, reader))
+
+    def _transport(self, connects: bool) -> httpx.AsyncBaseTransport:
+        return self._effects if connects else self._reads
 
     async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
         cause: Exception | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -37,12 +38,17 @@ async def test_check_on_a_dropped_kept_alive_connection_arrives_once() -> None:
     assert first.connection == check.connection
 
 
-async def test_listing_that_connects_has_a_connection_of_its_own() -> None:
+@pytest.mark.parametrize("lists", ["calls", "institutions"])
+async def test_listing_that_connects_has_a_connection_of_its_own(lists: str) -> None:
     """It arrives only if a new connection can be opened, as an effect does; others share one that is kept."""
-    answer = reply(200, b'{"success":true,"phoneCalls":[]}')
+    answer = reply(200, b'{"success":true,"phoneCalls":[],"institutions":[]}')
     async with raw_service(always(answer)) as service, client(service.url) as reseller:
         for connects in (False, True, True, False):
-            await reseller.queue("cu-1", continue_from=0, page_size=1, requested_by="bot", connects=connects)
+            if lists == "calls":
+                await reseller.queue("cu-1", continue_from=0, page_size=1, requested_by="bot", connects=connects)
+            else:
+                with suppress(AnswerUnreadable):  # this answer has two lists
+                    await reseller.institutions(connects=connects)
     first, own, another, last = (arrival.connection for arrival in service.arrivals)
     assert first == last
     assert len({first, own, another}) == 3

@@ -54,6 +54,7 @@ class Stage:
                 details=self._request("details"),
                 queue=self._request("queue"),
                 institution_keys=self._request("institution_keys"),
+                institutions=self._request("institutions"),
                 barred_s=lambda _, key: self.barred.get(key),
                 has_token=self._tell_token,
             ),
@@ -239,8 +240,9 @@ async def test_process_that_doubts_its_own_way_leaves_logins_to_others() -> None
     assert await stage.probe() == []
 
 
-async def test_process_that_knows_no_institution_yet_asks_for_them() -> None:
-    """A worker that began on a host without a way has no queue that it could list."""
+@pytest.mark.parametrize("fails", [False, True])
+async def test_process_without_an_institution_lists_them_over_a_connection_of_its_own(fails: bool) -> None:
+    """It has no queue that it could list. Only a new connection shows that one can be opened."""
     stage = Stage(keys=())
-    stage.way.is_doubted = True
-    assert await stage.probe() == [("refresh",), TRIED]
+    stage.way.is_doubted, stage.fails = True, fails
+    assert await stage.probe() == [("institutions",), *([] if fails else ["connected"]), TRIED]
