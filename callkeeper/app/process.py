@@ -18,6 +18,7 @@ from callkeeper.app.extras import how_to_install, missing, require
 from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.redis_failure import SINGLE_REMEDY
 from callkeeper.app.redis_location import RedisLocation
+from callkeeper.app.redis_rights import warn_of_missing_rights
 from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings, refuse_misspelled
 from callkeeper.app.terminal import Misset
 from callkeeper.calls.metrics.redis_writer import Kind
@@ -74,6 +75,7 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     divert_crashes(log)
     if removed:
         log.info("secrets_removed", variables=removed)
+    warn_of_missing_rights(settings.store.redis, settings.store.keys, log)
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
     return settings, log

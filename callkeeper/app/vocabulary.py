@@ -62,6 +62,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "redis_unencrypted": _event(
         "the connection to Redis is not encrypted and leaves the private network; use rediss://", "address"
     ),
+    "redis_rights_missing": _event(
+        "our user in Redis lacks rights, as rules of an access list; what needs them fails, often quietly",
+        "rights",
+        "remedy",
+    ),
     "alert_address_wrong": _event(
         "an address of the setting is not valid for apprise; no alerts are sent there", "setting", "target"
     ),

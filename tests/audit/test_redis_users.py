@@ -21,6 +21,7 @@ from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 
 from callkeeper.app.cli import main
+from callkeeper.app.redis_rights import COMMANDS
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import service_environment
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
@@ -97,6 +98,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
             admin.close()
 
 
+UNTRIED = {"acl", "auth", "client", "discard", "exec", "hello", "multi", "select"}
+"""Commands that the doctor does not try: of connections and transactions, and this test's own."""
+
+
 def call(site: Site, *script: dict[str, object]) -> dict[str, Any]:
     """Start a call of a known member."""
     body = {"institution_key": "cu-1", "phone_number": population.phone("cu-1", population.SHARED), "script": script}
@@ -138,6 +143,8 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
     site.sides.settled(started)
     assert site.refusals() == []
     assert site.admin.exists(TOKEN_KEY) == 1
+    ran = {name.removeprefix("cmdstat_").partition("|")[0] for name in site.admin.info("commandstats")}
+    assert ran - {name.partition("|")[0] for name in COMMANDS} <= UNTRIED
 
 
 def test_doctor_examines_an_installation_as_each_user(site: Site) -> None:

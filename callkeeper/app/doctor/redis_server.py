@@ -1,5 +1,6 @@
 """Checks Redis: whether it can be reached, keeps its data and answers quickly."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from statistics import median
@@ -12,6 +13,7 @@ from callkeeper.app.connections import other_mode
 from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.app.redis_failure import SINGLE_REMEDY, redis_failure
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
+from callkeeper.app.redis_rights import REMEDY, missing_rights
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.writable import REFUSALS, refusal_of
 
@@ -29,6 +31,8 @@ _PINGS: Final = 15
 
 async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
     """Check Redis. If it does not answer, or refuses what every process needs, return only that fault."""
+    if missing := await asyncio.to_thread(missing_rights, place, keys):
+        return [fault(Topic.REDIS, f"{place.address}: our user lacks rights: {' '.join(missing)}", REMEDY)]
     try:
         return await _server_findings(redis, place, keys)
     except (RedisError, OSError) as error:
