@@ -216,6 +216,24 @@ def test_worker_that_waits_for_redis_can_be_stopped(own_stage: Stage) -> None:
     assert member.process.poll() == 128 + signal.SIGTERM
 
 
+def test_worker_ends_within_ten_seconds_while_redis_is_frozen(own_stage: Stage) -> None:
+    """Some platforms kill what is still there then. Another worker goes on with its call."""
+    member = own_stage.worker()
+    call = own_stage.begin()
+    until(lambda: own_stage.arrived(call).get("assign"), PATIENCE_S, "the assign")
+    own_stage.site.redis.freeze()
+    os.kill(member.process.pid, signal.SIGTERM)
+    try:
+        until(lambda: member.process.poll() is not None, 10, "the worker to end")
+    finally:
+        own_stage.site.redis.thaw()
+    assert member.process.poll() == 0
+    checks = own_stage.arrived(call).get("check", 0)
+    own_stage.worker()
+    until(lambda: own_stage.arrived(call).get("check", 0) > checks, PATIENCE_S, "another check")
+    assert own_stage.arrived(call)["assign"] == 1
+
+
 def _started(line: str) -> str | None:
     return line if '"worker_started"' in line else None
 
