@@ -239,7 +239,7 @@ class PushEndpoint:
             self._counting.refused("client_left")
             return responses.client_left()
         except BodyTooLarge:
-            return self._refuse("too_large", responses.too_large())
+            return self._refuse("too_large", responses.too_large(BODY_LIMIT))
         event_id, sender = secrets.token_hex(16), place_in(headers.get(TRACE))
         with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender], **_ABOUT) as receiving:
             answer = await self._take(body, event_id, receiving)

@@ -133,7 +133,8 @@ async def test_push_answers_401_whatever_the_body_is(
     """A1, A2: a request without the right headers gets one fixed answer whatever its body is, and is counted."""
     answer = await client.post("/push", content=b"\xff not json", headers=headers)
     assert answer.status_code == 401
-    assert answer.json() == {"accepted": False, "error": "unauthorized"}
+    refusal = answer.json()
+    assert (refusal["accepted"], refusal["error"], refusal["field"]) == (False, "unauthorized", "request headers")
     assert answer.headers["connection"] == "close"
     assert [entry["reason"] for entry in logged.entries] == ["credentials"]
 

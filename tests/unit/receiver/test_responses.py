@@ -11,7 +11,7 @@ REFUSALS = {
     401: responses.unauthorized(),
     429: responses.too_many_attempts(30),
     415: responses.unsupported_media_type(),
-    413: responses.too_large(),
+    413: responses.too_large(16_384),
     400: responses.client_left(),
 }
 
@@ -22,6 +22,14 @@ def test_refusal_before_the_body_was_read_closes_the_connection(status: int, res
     assert response.status_code == status
     assert response.headers["connection"] == "close"
     assert json.loads(bytes(response.body))["accepted"] is False
+
+
+@pytest.mark.parametrize("response", REFUSALS.values(), ids=map(str, REFUSALS))
+def test_refusal_names_the_field_and_what_is_expected(response: Response) -> None:
+    """People read it on the service's settings page, and must see what to repair."""
+    refusal = json.loads(bytes(response.body))
+    assert refusal.keys() == {"accepted", "error", "field", "expected"}
+    assert all(refusal[name] for name in ("error", "field", "expected"))
 
 
 def test_answers_say_when_to_come_again() -> None:
