@@ -6,7 +6,7 @@ items are removed from the list of what needs a person.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.earlier_calls import number_key
 from callkeeper.calls.store.inbox import Ask
-from callkeeper.calls.store.keys import KEPT_S, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.calls.store.sso_token import RedisTokenStore
@@ -40,6 +40,7 @@ from workers.counting import Counting
 from workers.job_description import progress
 from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
+from workers.managed_keys import InstitutionSettings
 from workers.outbox import Outbox
 from workers.queue_listing import Listing
 from workers.service_clock import ServiceClock
@@ -91,8 +92,32 @@ class UnreadableLog:
 OUTAGE_REPORT_EVERY_S = 600
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceUse:
+    """How a worker uses the service: as whom, and how often at most."""
+
+    config: ServiceConfig
+    requested_by: Callable[[str], str]
+    """Returns the core username, by institution, for requests that no person asked for."""
+    reconcile_s: float
+    """How often a queue is listed, in seconds."""
+    queue_page: int
+    rps: float | None
+    """The most requests in a second; None: no limit of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlets:
+    """Opens what settled calls go to, inside the event loop. None where nothing goes to."""
+
+    open_webhook_client: Callable[[], WebhookClient] | None
+    open_archive: Callable[[ArchiveQueue], Outbox] | None
+
+
 class WorkerRuntime:
     """Runs shifts. It is built in the worker process, used by its jobs, and stopped by its signals.
+
+    ``name`` is the process's, ``institutions`` what the settings say about institutions.
 
     A subclass may replace the classes that talk to Redis and to the service.
     """
@@ -103,25 +128,17 @@ class WorkerRuntime:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         *,
-        service: ServiceConfig,
+        keys: Keys,
+        kept_s: int,
+        service: ServiceUse,
+        institutions: InstitutionSettings,
         book: RuleBook,
-        requested_by: Callable[[str], str],
-        only: frozenset[str] | None,
-        in_test: frozenset[str] = frozenset(),
-        named: Mapping[str, frozenset[str]] | None = None,
-        beside: Callable[[str], bool] = lambda _: False,
-        reconcile_s: float,
-        queue_page: int,
-        rps: float | None = None,
+        outlets: Outlets,
         log: Any,
         figures: Figures,
-        name: str = "",
-        keys: Keys,
-        kept_s: int = KEPT_S,
-        open_webhook_client: Callable[[], WebhookClient] | None = None,
-        open_archive: Callable[[ArchiveQueue], Outbox] | None = None,
+        name: str,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
@@ -135,19 +152,11 @@ class WorkerRuntime:
         self._log = log
         self._shift: Shift | None = None
         self._is_stopping = False
-        self._service_config = service
-        self._requested_by = requested_by
-        self._only = only
-        self._in_test = in_test
-        self._named = named
-        self._beside_us = beside
-        self._reconcile_s = reconcile_s
-        self._queue_page = queue_page
-        self._rps = rps
+        self._service = service
+        self._institution_settings = institutions
+        self._outlets = outlets
         self._figures = figures
         self._name = name
-        self._open_webhook_client = open_webhook_client
-        self._open_archive = open_archive
         self._outboxes: list[Outbox] = []
         self._wakeups = Wakeups()
         self._parts: tuple[Tools, Institutions, Listing] | None = None
@@ -258,49 +267,45 @@ class WorkerRuntime:
     def _build(self) -> tuple[Tools, Institutions, Listing]:
         """Build the clients inside the running loop, because their connections belong to it."""
         keys, outbox = self._keys, self._keys.outbox
-        figures = self._figures
+        figures, service = self._figures, self._service
+        open_webhook_client, open_archive = self._outlets.open_webhook_client, self._outlets.open_archive
         counting = Counting(figures)
         unreadable = UnreadableLog(self._log, figures)
         store = self.store_class(
             self._redis,
             keys=keys,
             kept_s=self._kept_s,
-            lease=Lease(self._service_config.deadline_s),
-            outbox=outbox if self._open_webhook_client else None,
-            archive=keys.archive if self._open_archive else None,
+            lease=Lease(service.config.deadline_s),
+            outbox=outbox if open_webhook_client else None,
+            archive=keys.archive if open_archive else None,
             due_in=self._wakeups.due_in,
             figures=figures,
             unreadable=unreadable,
-            rps=self._rps,
+            rps=service.rps,
             limits=dict(self._book.limits),
-            number_key=number_key(self._service_config.access_token),
+            number_key=number_key(service.config.access_token),
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
-        if self._open_webhook_client is not None:
+        if open_webhook_client is not None:
             sent = Store(
                 self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable, longest_pause_s=LONGEST_PAUSE_S
             )
             lookup = Lookup(self._redis, keys=keys)
             attempts = DeliveryLog(self._redis, outbox, kept_s=self._kept_s)
-            self._outboxes.append(
-                Deliveries(sent, lookup, self._open_webhook_client(), attempts, self._log, figures=figures)
-            )
-        if self._open_archive is not None:
+            self._outboxes.append(Deliveries(sent, lookup, open_webhook_client(), attempts, self._log, figures=figures))
+        if open_archive is not None:
             queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
-            self._outboxes.append(self._open_archive(queue))
+            self._outboxes.append(open_archive(queue))
         tokens = RedisTokenStore(self._redis, keys.prefix)
         gate, monotonic = ServiceGate(store, self._log, figures, name=self._name), self._loop.time
-        reseller = self.client_class(self._service_config, tokens, log=self._log, observe=gate.report, see=figures.see)
+        reseller = self.client_class(service.config, tokens, log=self._log, observe=gate.report, see=figures.see)
         gate.see_bars_of(reseller)
         institutions = Institutions(
             reseller,
             listings,
             store,
             gate,
-            only=self._only,
-            in_test=self._in_test,
-            named=self._named,
-            beside=self._beside_us,
+            self._institution_settings,
             monotonic=monotonic,
             log=self._log,
             counting=counting,
@@ -312,13 +317,13 @@ class WorkerRuntime:
             gate,
             ServiceClock(store.monotonic),
             self._book,
-            self._requested_by,
+            service.requested_by,
             monotonic,
             self._log,
             counting=counting,
             cpu_share=CpuShare(time.thread_time),  # other threads do not hold up the loop
         )
-        listing = Listing(tools, self._reconcile_s, self._queue_page, on_due=self._wakeups.wake)
+        listing = Listing(tools, service.reconcile_s, service.queue_page, on_due=self._wakeups.wake)
         return tools, institutions, listing
 
     async def _close(self) -> None:

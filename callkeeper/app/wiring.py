@@ -29,9 +29,10 @@ from callkeeper.service import Secret, ServiceConfig
 from workers.job_summary import JobSummary
 from workers.job_watchdog import Watchdog
 from workers.jobs import CallJob, job_class
+from workers.managed_keys import InstitutionSettings
 from workers.outbox import Outbox
 from workers.rq_worker import CallWorker, work
-from workers.runtime import WorkerRuntime
+from workers.runtime import Outlets, ServiceUse, WorkerRuntime
 from workers.signed_webhooks import WebhookClient
 
 
@@ -97,23 +98,29 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     author = Author.here("worker", rules=book.digest, settings=settings.digests())
     runtime = runtime_class(
         worker_redis(place),
-        service=service_config(settings.service),
+        keys=keys,
+        kept_s=settings.store.retention.calls_s,
+        service=ServiceUse(
+            service_config(settings.service),
+            settings.service.requested_by.for_institution,
+            reconcile_s=settings.reconcile_s,
+            queue_page=settings.queue_page,
+            rps=settings.service_rps,
+        ),
+        institutions=InstitutionSettings(
+            only=frozenset(settings.institutions) if settings.institutions is not None else None,
+            in_test=frozenset(settings.test_institutions),
+            named=settings.named_institutions(book.institutions),
+            beside=account_use.is_acted_for_beside,
+        ),
         book=book,
-        requested_by=settings.service.requested_by.for_institution,
-        only=frozenset(settings.institutions) if settings.institutions is not None else None,
-        in_test=frozenset(settings.test_institutions),
-        named=settings.named_institutions(book.institutions),
-        beside=account_use.is_acted_for_beside,
-        reconcile_s=settings.reconcile_s,
-        queue_page=settings.queue_page,
-        rps=settings.service_rps,
+        outlets=Outlets(
+            open_webhook_client=partial(_open_webhook_client, settings.outcomes) if settings.outcomes else None,
+            open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
+        ),
         log=log,
         figures=figures,
         name=author.name,
-        keys=keys,
-        kept_s=settings.store.retention.calls_s,
-        open_webhook_client=partial(_open_webhook_client, settings.outcomes) if settings.outcomes else None,
-        open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
         loop_factory=uvloop.new_event_loop,
     )
     rules = OwnRules(pulse, keys, book.digest, book.name, book.text, host=host(), release=author.version)

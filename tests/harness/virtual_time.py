@@ -45,6 +45,7 @@ from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
+from tests.workers_built import institution_settings
 from workers.claimed_call import Tools
 from workers.counting import Counting
 from workers.managed_institutions import Institutions
@@ -206,8 +207,7 @@ class Rig:
             self.listings,
             self.store,
             gate,
-            only=None,
-            in_test=in_test,
+            institution_settings(in_test=in_test),
             monotonic=self.clock.monotonic,
             log=log,
             counting=counting,

@@ -15,6 +15,7 @@ from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import DEMO, Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
+from tests.workers_built import institution_settings
 from workers.managed_institutions import Institutions
 
 
@@ -76,11 +77,13 @@ async def test_settings_that_name_an_unknown_institution_are_logged_once(sandbox
         Listings(rig.redis),
         rig.store,
         rig.tools.gate,
-        only=frozenset({"cu-1", "zebra"}),
-        named={
-            "CALLKEEPER_RULES": frozenset({"cu-1", "CU-1"}),
-            "CALLKEEPER_INSTITUTIONS": frozenset({"cu-1", "zebra"}),
-        },
+        institution_settings(
+            only=frozenset({"cu-1", "zebra"}),
+            named={
+                "CALLKEEPER_RULES": frozenset({"cu-1", "CU-1"}),
+                "CALLKEEPER_INSTITUTIONS": frozenset({"cu-1", "zebra"}),
+            },
+        ),
         monotonic=rig.clock.monotonic,
         log=rig.tools.log,
         counting=rig.tools.counting,

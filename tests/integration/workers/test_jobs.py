@@ -21,16 +21,15 @@ from rq.serializers import JSONSerializer
 from rq.suspension import suspend
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, RECONCILE, calls_queue
 from callkeeper.calls.store.keys import FAILURE_TTL_S, QUEUE_NAME, Keys
 from callkeeper.service import Secret, ServiceConfig
 from tests.http_servers import serving
 from tests.sandbox_fixtures import KEY, ServedSandbox
+from tests.workers_built import worker_runtime
 from workers import runtime
 from workers.claimed_call import Tools
 from workers.job_summary import JobSummary
@@ -288,23 +287,13 @@ def test_job_never_runs_under_an_alarm(redis: Redis, work: Callable[[], None], r
 def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger) -> WorkerRuntime:
     """Return what a worker process works with, in front of a sandbox."""
     credentials = sandbox_server.credentials
-    return WorkerRuntime(
-        AsyncRedis.from_url(redis_url),
-        service=ServiceConfig(
-            base_url=sandbox_server.url,
-            access_token=Secret(credentials.access_token),
-            email=Secret(credentials.email),
-            password=Secret(credentials.password),
-        ),
-        book=load_rules(None),
-        requested_by=lambda _: "bot",
-        only=None,
-        reconcile_s=5,
-        queue_page=500,
-        log=log,
-        figures=Figures(),
-        keys=Keys(),
+    config = ServiceConfig(
+        base_url=sandbox_server.url,
+        access_token=Secret(credentials.access_token),
+        email=Secret(credentials.email),
+        password=Secret(credentials.password),
     )
+    return worker_runtime(redis_url, config, log)
 
 
 def test_running_job_says_how_far_it_is(

@@ -16,6 +16,7 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
+from tests.workers_built import institution_settings
 from workers.managed_institutions import Institutions
 
 END = Happening(Kind.END, 9000)
@@ -44,8 +45,7 @@ def restricted(rig: Rig, only: frozenset[str], *, beside: Collection[str] = ()) 
         worker.listings,
         worker.store,
         worker.tools.gate,
-        only=only,
-        beside=beside.__contains__,
+        institution_settings(only=only, beside=beside.__contains__),
         monotonic=rig.clock.monotonic,
         log=worker.tools.log,
         counting=worker.tools.counting,

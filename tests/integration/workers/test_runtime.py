@@ -3,34 +3,19 @@
 from datetime import timedelta
 
 import pytest
-from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.claimed_item import Lease
-from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.keys import Keys
 from callkeeper.service import ServiceConfig
 from callkeeper.service.config import REQUEST_DEADLINE_S
 from tests.integration.workers.test_claimed_call import config
+from tests.workers_built import worker_runtime
 from workers.claimed_call import Tools
-from workers.runtime import WorkerRuntime
 
 
 def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogger) -> Tools:
     """Return what a worker moves calls with, built the way production builds it."""
-    runtime = WorkerRuntime(
-        Redis.from_url(redis_url),
-        service=config(deadline_s),
-        book=load_rules(None),
-        requested_by=lambda _: "bot",
-        only=None,
-        reconcile_s=5,
-        queue_page=500,
-        log=log,
-        figures=Figures(),
-        keys=Keys(),
-    )
+    runtime = worker_runtime(redis_url, config(deadline_s), log)
 
     async def build() -> Tools:
         return runtime._tools()[0]
