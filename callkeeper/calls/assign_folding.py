@@ -5,11 +5,11 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind
-from callkeeper.calls.member_evidence import of_member
 from callkeeper.calls.record import Call, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
+from callkeeper.calls.seen_folding import of_member
 
 
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:

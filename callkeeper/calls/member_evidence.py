@@ -1,33 +1,16 @@
-"""Evidence by member: which of what a call showed is about the member who is assigned now. Pure functions.
+"""Answers from a record whose evidence it is: who is assigned, enrolled, rejected, and what speaks against them.
 
-What the voice showed of another member is no evidence for or against this one: a caller who was authenticated may be
-another member, or a mismatch may only have meant that the first member was wrong. So it is forgotten, and what the
-service goes on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device stays, and so
-does what was red or had no colour. A mismatch counts again for the member it was of, if they come back.
+`callkeeper.calls.seen_folding` keeps apart what a call showed of each member. Pure functions.
 """
-
-from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
-from callkeeper.calls.record import Call, Reading, Seen
+from callkeeper.calls.record import Call, Seen
 from callkeeper.service.enumerations import CallStatus
-
-MISMATCH, FULL_AUTHENTICATION = "voice_mismatch", "full_authentication"
-"""What ``Seen.of_another`` can hold besides names of policies."""
 
 ENROLLED = frozenset({CallStatus.ACCEPT_CALLER_VOICE, CallStatus.FULL_AUTHENTICATION})
 """The activities that an enroll writes. Spec: States, row enroll."""
-
-
-def shown_of_voice(reading: Reading | None) -> tuple[str, ...]:
-    """Return what a reading shows of the voice, in the words of ``Seen.of_another``."""
-    if reading is None:
-        return ()
-    is_mismatch = reading.status == CallStatus.VOICE_MISMATCH or reading.is_voice_mismatch
-    is_full = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
-    return (*reading.policies, *([MISMATCH] if is_mismatch else ()), *([FULL_AUTHENTICATION] if is_full else ()))
 
 
 def named_by_desk(call: Call) -> str | None:
@@ -49,69 +32,9 @@ def named_by_desk(call: Call) -> str | None:
     return None if is_done or is_over else wish.person_id
 
 
-def of_member(seen: Seen, person_id: str | None) -> Seen:
-    """Return what was seen, as far as it is about the member who is assigned now.
-
-    ``person_id`` is that member; None if a reading does not name one, so that the member stays.
-    """
-    if person_id is None or person_id == seen.person_id:
-        return seen
-    if seen.person_id is None:
-        return replace(seen, person_id=person_id)
-    mismatched = seen.mismatched_members
-    if seen.mismatch and seen.person_id not in mismatched:
-        mismatched = (*mismatched, seen.person_id)
-    known_as = seen.authenticated_members
-    if seen.authenticated and seen.person_id not in known_as:  # it was read before they came
-        known_as = (*known_as, seen.person_id)
-    return replace(
-        seen,
-        person_id=person_id,
-        authenticated_members=known_as,
-        voiceprint=False,
-        authenticated=False,
-        full_authentication=False,
-        mismatch=person_id in mismatched,
-        mismatched_members=mismatched,
-        history=seen.history.without_voice(),
-        answered_for=person_id,
-        unusable_answers=seen.history.answered,
-        of_another=in_doubt(seen, person_id, shown_of_voice(seen.reading)),
-        member_before=seen.person_id,
-    )
-
-
-def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what of ``shown`` may be about another member than ``person_id``, who is assigned after ``before``."""
-    doubtful = before.of_another
-    if before.person_id in {None, person_id}:
-        return tuple([one for one in shown if one in doubtful])
-    if person_id == before.member_before:  # what was there before the other member came is theirs again
-        return tuple([one for one in shown if one not in doubtful])
-    return shown
-
-
 def shows_green_voice(name: str, policies: Policies) -> bool:
     """Tell whether a policy of this name says that the voice is the member's."""
     return name != MANUAL_GREEN and policies.colour(name) is Colour.GREEN
-
-
-def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
-    """Return what was seen, with evidence about the former member.
-
-    A mismatch or a recognised voice that showed first together with the next member may be about the former one, too.
-    """
-    former = before.person_id
-    if former is None or former == seen.person_id:
-        return seen
-    came = [one for one in seen.of_another if one not in before.of_another]
-    mismatched, known_as = seen.mismatched_members, seen.authenticated_members
-    if MISMATCH in came and former not in mismatched:
-        mismatched = (*mismatched, former)
-    is_known = any(one == FULL_AUTHENTICATION or (one != MISMATCH and shows_green_voice(one, policies)) for one in came)
-    if is_known and former not in known_as:
-        known_as = (*known_as, former)
-    return replace(seen, mismatched_members=mismatched, authenticated_members=known_as)
 
 
 _DUBIOUS = frozenset({Colour.RED, Colour.UNCLASSIFIED})
@@ -129,26 +52,14 @@ def signs_against(seen: Seen, policies: Policies) -> frozenset[str]:
     return frozenset(sign for sign, is_shown in shown.items() if is_shown)
 
 
-def with_answered_check(seen: Seen, check: int, reading: Reading, signs: tuple[str, ...], *, can_tell: bool) -> Seen:
-    """Add what the answer of one check shows of the member who is assigned now, if it can tell anything of the voice."""
-    return replace(
-        seen,
-        history=seen.history.with_answer(check, reading.policies, signs),
-        answered_for=seen.person_id or "",
-        unusable_answers=_about_others(seen) | (0 if can_tell else 1 << (check - 1)),
-        # A mismatch that the next reading still shows counts: the voice was compared with this member's.
-        of_another=tuple([one for one in seen.of_another if one != MISMATCH]),
-    )
-
-
 def usable_answers(seen: Seen) -> int:
     """Return the checks for the assigned member that said something, as a bit set."""
     signs = seen.history.signs
     silent = signs.get("provider_error", 0) | signs.get("voice_pending", 0)
-    return seen.history.answered & ~silent & ~_about_others(seen)
+    return seen.history.answered & ~silent & ~answers_about_others(seen)
 
 
-def _about_others(seen: Seen) -> int:
+def answers_about_others(seen: Seen) -> int:
     """Return the checks that say nothing of the voice of the member who is assigned now, as a bit set."""
     is_same = seen.answered_for in {None, seen.person_id or ""}
     return seen.unusable_answers if is_same else seen.history.answered

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan, Seen
+from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan
+from callkeeper.calls.seen_folding import joined
 from callkeeper.calls.statement_folding import (
     is_given_up,
     later,
@@ -78,7 +79,7 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
         revision=max(call.revision, other.revision),
         names=names,
         life=_life(call.life, other.life),
-        seen=_seen(call.seen, other.seen),
+        seen=joined(call.seen, other.seen),
         plan=plan if call.is_settled else replace(plan, next_read_at=now),
         ledger=_ledger(call.ledger, other.ledger),
         statements=_statements(before, other.statements),
@@ -110,52 +111,6 @@ def _life(ours: Life, theirs: Life) -> Life:
         started_at=ours.started_at or theirs.started_at,
         was_live=ours.was_live or theirs.was_live,
         end_hinted_at=ours.end_hinted_at or theirs.end_hinted_at,
-    )
-
-
-def _seen(ours: Seen, theirs: Seen) -> Seen:
-    is_other_person = ours.answered_for is not None and theirs.answered_for not in {None, ours.answered_for}
-    unusable = theirs.history.answered if is_other_person else theirs.unusable_answers
-    rejected = [one for one in (ours, theirs) if one.rejected]
-    opted_out = [one for one in (ours, theirs) if one.opted_out]
-    is_about_another = None not in {ours.person_id, theirs.person_id} and ours.person_id != theirs.person_id
-    voice = Seen() if is_about_another else theirs
-    mismatched = dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))
-    authenticated = dict.fromkeys((*ours.authenticated_members, *theirs.authenticated_members))
-    if is_about_another and theirs.mismatch and theirs.person_id is not None:
-        mismatched[theirs.person_id] = None
-    if is_about_another and theirs.authenticated and theirs.person_id is not None:
-        authenticated[theirs.person_id] = None
-    return replace(
-        ours,
-        person_id=ours.person_id or theirs.person_id,
-        core_username=ours.core_username or theirs.core_username,
-        candidates=ours.candidates or theirs.candidates,
-        had_several_candidates=ours.had_several_candidates or theirs.had_several_candidates,
-        authenticated=ours.authenticated or voice.authenticated,
-        full_authentication=ours.full_authentication or voice.full_authentication,
-        rejected=bool(rejected),
-        rejected_by_rule_only=bool(rejected) and all(one.rejected_by_rule_only for one in rejected),
-        enrolled=ours.enrolled or theirs.enrolled,
-        unenrolled=ours.unenrolled or theirs.unenrolled,
-        opted_out=bool(opted_out),
-        opted_in=ours.opted_in or theirs.opted_in,
-        opted_in_last=bool(opted_out) and all(one.opted_in_last for one in opted_out),
-        mismatch=ours.mismatch or voice.mismatch or (ours.person_id or theirs.person_id) in mismatched,
-        risky_device=ours.risky_device or theirs.risky_device,
-        red=ours.red or theirs.red,
-        pending=ours.pending or theirs.pending,
-        of_another=tuple(dict.fromkeys((*ours.of_another, *theirs.of_another))),
-        member_before=ours.member_before or theirs.member_before,
-        mismatched_members=tuple(mismatched),
-        authenticated_members=tuple(authenticated),
-        history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
-        frauds=tuple(dict.fromkeys((*ours.frauds, *theirs.frauds))),
-        failed_feedback=ours.failed_feedback or theirs.failed_feedback,
-        voiceprint=ours.voiceprint or voice.voiceprint,
-        was_named=ours.was_named or theirs.was_named,
-        answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,
-        unusable_answers=ours.unusable_answers | unusable,
     )
 
 

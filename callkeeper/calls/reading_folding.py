@@ -5,30 +5,23 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import was_free, watched, with_assign_shown
-from callkeeper.calls.effect_ledger import IN_DOUBT, PERHAPS_DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
-from callkeeper.calls.fact_derivation import has_green_voice, has_open_case, signs_of
+from callkeeper.calls.fact_derivation import has_open_case, signs_of
 from callkeeper.calls.marks import has_opted_in
-from callkeeper.calls.member_evidence import (
-    FULL_AUTHENTICATION,
-    MISMATCH,
-    in_doubt,
-    is_assigned,
-    is_perhaps_enrolled,
-    named_by_desk,
-    of_member,
-    shown_of_voice,
-    shows_green_voice,
-    signs_against,
-    with_answered_check,
-    with_former_member,
-)
-from callkeeper.calls.policies import MANUAL_GREEN, Colour
-from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, Seen, with_effect
+from callkeeper.calls.member_evidence import is_assigned, is_perhaps_enrolled, named_by_desk, signs_against
+from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, with_effect
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
-from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
-from callkeeper.calls.statuses import ESTABLISHES, FRAUD, REFUTED, REJECTED
+from callkeeper.calls.seen_folding import (
+    is_new_opt_in,
+    of_member,
+    with_answered_check,
+    with_reading,
+    with_recognised,
+)
+from callkeeper.calls.settlement import believed_end
+from callkeeper.calls.statuses import ESTABLISHES
 from callkeeper.service import PhoneCall
 from callkeeper.service.endpoints import canonical_id, is_same_id
 from callkeeper.service.enumerations import CallStatus
@@ -110,14 +103,14 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             not_found_since=None,
             was_live=life.was_live or ended_at is None,
         ),
-        seen=_seen(call, reading, book, now),
+        seen=with_reading(call, reading, book.policies, ended_at=life.ended_at or ended_at),
         plan=replace(call.plan, reads_failed=0, needs_verifying=False),
         statements=_established(call, reading, now),
         written=replace(call.written, held_back=None),
     )
     if call.seen.opted_in_last:  # whoever opts out after that is another reason to look
         call = replace(call, statements=replace(call.statements, opt_out_closed_by=None))
-    call = _doubted(_distrusted_as_whom(_recognised(call, book)), before, book)
+    call = _doubted(_distrusted_as_whom(with_recognised(call, book.policies)), before, book)
     call = _opted_in(with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id), before, book)
     for kind in EffectKind:
         effect = call.effect(kind)
@@ -167,101 +160,13 @@ def _is_end_taken_back(call: Call) -> bool:
     return life.ended_at is not None and life.end_hinted_at is None and not (life.is_unlisted or life.is_reopened)
 
 
-def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
-    """Return what the service has shown of a call, with a reading added."""
-    status, before = reading.status, call.seen
-    seen = of_member(before, reading.person_id)
-    shown = shown_of_voice(reading)
-    of_another = in_doubt(before, seen.person_id, shown)
-    opts_in = status == CallStatus.VOICE_OPT_IN and _is_new_opt_in(before)
-    by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
-    seen = replace(
-        seen,
-        reading=reading,
-        frauds=_frauds(seen, reading),
-        final_since=_final_since(call, reading, now),
-        core_username=reading.core_username or seen.core_username,
-        authenticated=seen.authenticated
-        or (FULL_AUTHENTICATION not in of_another and _is_authenticated(call, reading)),
-        full_authentication=seen.full_authentication or status == CallStatus.FULL_AUTHENTICATION,
-        rejected=seen.rejected or status in REJECTED,
-        rejected_by_rule_only=status != CallStatus.REJECT_CALLER_VOICE and by_rule_only,
-        enrolled=seen.enrolled or status == CallStatus.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
-        opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
-        opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
-        opted_in_last=(seen.opted_in_last or opts_in) and status != CallStatus.VOICE_OPT_OUT,
-        mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
-        risky_device=seen.risky_device or reading.is_high_risk_device,
-        red=seen.red or Colour.RED in book.policies.colours(reading.policies),
-        pending=seen.pending or status == CallStatus.VOICE_PENDING,
-        failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
-        voiceprint=seen.voiceprint or reading.is_voice_enrolled,
-        was_named=seen.was_named or reading.person_id is not None,
-        history=seen.history.with_read(
-            [name for name in reading.policies if name not in of_another or not shows_green_voice(name, book.policies)]
-        ),
-        of_another=of_another,
-    )
-    return with_former_member(before, seen, book.policies)
-
-
 def _opted_in(call: Call, before: Call, book: RuleBook) -> Call:
     """Return a call with earlier opt-outs of the member taken back, if an opt-in begins to count with this reading."""
     earlier, policies, reading = call.seen.earlier_marks, book.policies, call.seen.reading
-    opts_in = reading is not None and reading.status == CallStatus.VOICE_OPT_IN and _is_new_opt_in(before.seen)
+    opts_in = reading is not None and reading.status == CallStatus.VOICE_OPT_IN and is_new_opt_in(before.seen)
     if earlier is None or not has_opted_in(call, policies) or (has_opted_in(before, policies) and not opts_in):
         return call
     return replace(call, seen=replace(call.seen, earlier_marks=earlier.without(Mark.OPTED_OUT)))
-
-
-def _is_new_opt_in(before: Seen) -> bool:
-    """Tell whether an opt-in that a reading shows came since: not if the last one showed it, or a word came before any."""
-    return not before.opted_out if before.reading is None else before.reading.status != CallStatus.VOICE_OPT_IN
-
-
-def _is_authenticated(call: Call, reading: Reading) -> bool:
-    """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
-    by_hand = call.ledger.enroll.state in PERHAPS_DONE or call.seen.enrolled
-    by_voice = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
-    return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
-
-
-def _recognised(call: Call, book: RuleBook) -> Call:
-    """Return a call that remembers as whom the voice is authenticated, also if only a green policy shows it."""
-    member, known_as = call.seen.person_id, call.seen.authenticated_members
-    if member is None or member in known_as or not has_green_voice(call, book.policies):
-        return call
-    return replace(call, seen=replace(call.seen, authenticated_members=(*known_as, member)))
-
-
-def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
-    """Return since when reads after the end have shown the same policies and signs; None before the end.
-
-    A read within ``SETTLE_AFTER`` of the end begins nothing: the provider's analysis comes with the end or after it.
-    """
-    ended_at = before.life.ended_at or believed_end(before, reading, now)
-    if ended_at is None:
-        return None
-    shown, since = before.seen.reading, before.seen.final_since
-    if shown is None or since is None or since > reading.read_at or since < ended_at + SETTLE_AFTER:
-        return reading.read_at
-    is_same = (set(shown.policies), signs_of(shown)) == (set(reading.policies), signs_of(reading))
-    return since if is_same else reading.read_at
-
-
-def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
-    """Return the calls whose case was determined as fraud, until it is refuted. The record shows one case at a time.
-
-    Assumed (`research-case`): a case that is archived or opened again was not refuted.
-    """
-    frauds, last = dict.fromkeys(seen.frauds), seen.reading
-    if last is not None and last.research_status == FRAUD:  # records of earlier versions have it only here
-        frauds[last.research_voice_id or ""] = None
-    if reading.research_status == FRAUD:
-        frauds[reading.research_voice_id or ""] = None
-    elif reading.research_status == REFUTED:
-        frauds.pop(reading.research_voice_id or "", None)
-    return tuple(frauds)
 
 
 def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:

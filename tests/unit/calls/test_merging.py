@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.member_evidence import of_member, usable_answers
+from callkeeper.calls.member_evidence import usable_answers
 from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
 from callkeeper.calls.record import Asked, Call, Candidate, History, Marks, Phase, Reason
+from callkeeper.calls.seen_folding import of_member
 from tests.records import stored_value, with_stored
 from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
 
