@@ -9,7 +9,7 @@ minute: the whole queue until a page brings nothing new, however short the pages
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -42,10 +42,10 @@ from callkeeper.calls.store.last_listing import (
 )
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import AccessRefused, QueueEntry, ResellerError, ServiceBusy, ServiceRefused
-from callkeeper.service.open_questions import USUAL, Shown
 from workers.claimed_call import Tools
 from workers.job_summary import JobSummary
 from workers.queue_pages import QueuePages
+from workers.queue_patterns import QueuePatterns
 from workers.service_gate import Wanted
 
 LISTED_LATER_S = 3.0
@@ -64,6 +64,61 @@ class ListingFailed(Exception):
     def __init__(self, error: ResellerError, paging: Paging) -> None:
         super().__init__(error, paging)
         self.error, self.paging = error, paging
+
+
+def outcome_of(error: ResellerError | None) -> str:
+    """Return how a look went, as a figure names it."""
+    match error:
+        case None:
+            return "answered"
+        case AccessRefused() | ServiceRefused():
+            return "refused"
+        case ServiceBusy():
+            return "busy"
+        case _:
+            return "failed"
+
+
+@dataclass(slots=True)
+class PageRequests:
+    """Requests the pages of one look. Keeps the lease while it waits for a permit, and while the service is slow."""
+
+    tools: Tools
+    item: ClaimedItem
+    institution_key: str
+    since: datetime | None
+    renewed_at_s: float
+    has_permit: bool = True
+    """The permit of the first page is taken before the look begins."""
+
+    async def send(self, cursor: int, size: int) -> Sequence[QueueEntry]:
+        """Request a page. It may take several of these, so that the lease would end between them if each is slow.
+
+        Raises:
+            ResellerError: As for the queue.
+            WriteRefused: Another worker lists this queue now.
+        """
+        wait_s = 0.0 if self.has_permit else await self._wait_s()
+        self.has_permit = False
+        while wait_s or self.tools.monotonic() - self.renewed_at_s > RENEW_AFTER_S:
+            await self.renew_lease()
+            if wait_s:
+                await self.tools.sleep(min(wait_s, RENEW_AFTER_S))
+                wait_s = await self._wait_s()
+        key, bot = self.institution_key, self.tools.requested_by(self.institution_key)
+        return await self.tools.service.queue(
+            key, continue_from=cursor, page_size=size, start_at=self.since, requested_by=bot
+        )
+
+    async def renew_lease(self) -> None:
+        await self.tools.store.keep(self.item)
+        self.renewed_at_s = self.tools.monotonic()
+
+    async def _wait_s(self) -> float:
+        """Take a permit. A listing that has begun is finished, also if a breaker opens."""
+        wanted = Wanted(self.institution_key, self.item.member, Permit.LISTING, kind=EndpointKind.QUEUE)
+        held = await self.tools.gate.ask(wanted, self.item.now)
+        return 0.0 if held is None else held.wait_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +149,31 @@ class Listing:
             wait_s = held.wait_s or LISTED_LATER_S
             await self.tools.store.save(item, None, Placement(int(wait_s * 1000) + 1))  # the notes stay
             return False
-        retry_s: float | None = None
-        is_refused = False
+        error: ResellerError | None = None
         try:
             progress = await self._list(item, progress, asked, summary)
-            progress, outcome = replace(progress, failures=0), "answered"
+            progress = replace(progress, failures=0)
         except ListingFailed as failed:
-            error, progress = failed.error, replace(progress, paging=failed.paging)
-            is_refused = isinstance(error, AccessRefused | ServiceRefused)
-            outcome = "refused" if is_refused else "busy" if isinstance(error, ServiceBusy) else "failed"
-            if isinstance(error, AccessRefused):
-                retry_s = error.retry_after_s
-            else:
-                self.tools.log.warning(
-                    "listing_failed", institution=institution_key, error=type(error).__name__, said=error.plain
-                )
-                summary.add("listings_failed")
-                progress = replace(progress, failures=progress.failures + 1)
+            error, progress = failed.error, self._failed(progress, failed, summary)
+        outcome = outcome_of(error)
         self.tools.counting.listed(institution_key, outcome)
-        if retry_s is None:
+        if isinstance(error, AccessRefused):
+            due_in_ms = int(error.retry_after_s * 1000) + 1
+        else:
             is_live = await self.tools.listings.has_open(institution_key)
             due_in_ms = next_listing_ms(progress, item.now, self.reconcile_s, is_live=is_live, choose=self.choose)
-        else:
-            due_in_ms = int(retry_s * 1000) + 1
         await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
-        return is_refused
+        return outcome == "refused"
+
+    def _failed(self, progress: ListingProgress, failed: ListingFailed, summary: JobSummary) -> ListingProgress:
+        """Return the progress after a failed look. A 401 that is waited for is no failure: the log has it already."""
+        progress, error = replace(progress, paging=failed.paging), failed.error
+        if isinstance(error, AccessRefused):
+            return progress
+        key = progress.institution_key
+        self.tools.log.warning("listing_failed", institution=key, error=type(error).__name__, said=error.plain)
+        summary.add("listings_failed")
+        return replace(progress, failures=progress.failures + 1)
 
     async def _list(
         self, item: ClaimedItem, progress: ListingProgress, asked: set[str], summary: JobSummary
@@ -149,7 +204,7 @@ class Listing:
             return progress
         self.tools.log.warning("queue_bound_misread", institution=key)
         self.tools.counting.figures.count(figure.QUEUE_MISREAD, key)
-        self.tools.counting.figures.see("queue-start-bounds", "bounds-misread", key, "a later call was left out")
+        self._patterns(key).bounds_misread()
         return replace(progress, misread_at=item.now)
 
     async def _whole(
@@ -182,29 +237,10 @@ class Listing:
         to_the_end: bool = False,
     ) -> tuple[ListingProgress, QueuePages]:
         """Read pages up to the first that is not full, or up to the first that brings nothing new."""
-        monotonic, service, key = self.tools.monotonic, self.tools.service, progress.institution_key
+        key, patterns = progress.institution_key, self._patterns(progress.institution_key)
         is_first = is_first_listing(progress, item.epoch.first_claimed_at or item.epoch.since, item.now)
-        renewed_at_s = monotonic()
-        has_permit = True  # `run` has taken the permit of the first page
-
-        async def ask(cursor: int, size: int) -> Sequence[QueueEntry]:
-            # One page may take several requests. If each is slow, the lease would end between them.
-            nonlocal renewed_at_s, has_permit
-            wait_s = 0.0 if has_permit else await self._page_wait_s(item, key)
-            has_permit = False
-            while wait_s or monotonic() - renewed_at_s > RENEW_AFTER_S:
-                await self.tools.store.keep(item)
-                renewed_at_s = monotonic()
-                if wait_s:
-                    await self.tools.sleep(min(wait_s, RENEW_AFTER_S))
-                    wait_s = await self._page_wait_s(item, key)
-            bot = self.tools.requested_by(key)
-            return await service.queue(key, continue_from=cursor, page_size=size, start_at=since, requested_by=bot)
-
-        def see(seen: Shown) -> None:
-            self.tools.counting.figures.see_all([seen], key)
-
-        pages = QueuePages(ask, self.page_size, progress.paging, to_the_end=to_the_end, see=see)
+        requests = PageRequests(self.tools, item, key, since, self.tools.monotonic())
+        pages = QueuePages(requests.send, self.page_size, progress.paging, to_the_end=to_the_end, see=patterns.see)
         while True:
             try:
                 entries = await pages.read()
@@ -212,10 +248,7 @@ class Listing:
                 raise ListingFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.learn(ids)
-            # Local times without a zone would seem to lie before the bound, or after it.
-            if since is not None and service.date_zone in ("Z", "offset"):
-                for seen in seen_in_bounds(since, entries, item.now):
-                    see(seen)
+            patterns.page(since, entries, item.now, self.tools.service.date_zone)
             noted = await self._leave_notes(progress, entries, item.now, is_first=is_first)
             if since is None:
                 summary.found(key, told=noted)
@@ -224,13 +257,7 @@ class Listing:
             progress = replace(progress, newest_at=newest_at, newest_id=newest_id, paging=pages.paging)
             if pages.is_over:
                 return progress, pages
-            await self.tools.store.keep(item)
-            renewed_at_s = monotonic()
-
-    async def _page_wait_s(self, item: ClaimedItem, key: str) -> float:
-        wanted = Wanted(key, item.member, Permit.LISTING, kind=EndpointKind.QUEUE)
-        held = await self.tools.gate.ask(wanted, item.now)
-        return 0.0 if held is None else held.wait_s  # a listing that has begun is finished, also if a breaker opens
+            await requests.renew_lease()
 
     async def _leave_notes(
         self, progress: ListingProgress, entries: Sequence[QueueEntry], now: datetime, *, is_first: bool
@@ -257,9 +284,7 @@ class Listing:
             *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
         )
         if not all(taken for taken, _ in noted):  # calls that are settled, seconds after their end
-            self.tools.counting.figures.see(
-                "queue-lists-live", "ended-listed", key, "an entry of a call that has ended"
-            )
+            self._patterns(key).ended_listed()
         if changed:
             self.on_due()
             await self.tools.listings.listed(key, changed)
@@ -279,28 +304,7 @@ class Listing:
         for reason, entries in skipped.items():
             self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
             self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
-            assumption, answer = _SKIPPED[reason]
-            for _ in range(min(entries, MOST_SKIPPED_SEEN)):
-                self.tools.counting.figures.see(assumption, answer, key, f"{entries} entries of a page")
+            self._patterns(key).skipped(reason, entries)
 
-
-MOST_SKIPPED_SEEN = 10
-"""How many entries of a page are counted for the survey."""
-
-_SKIPPED = {
-    "odd_voice_id": ("voice-id-alphabet", "odd-id"),
-    "no_voice_id": ("queue-entry-usable", "entry-without-id"),
-    "unreadable": ("queue-entry-usable", "entry-unreadable"),
-}
-
-
-def seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime) -> Iterator[Shown]:
-    """Yield whether a page that begins with a start shows earlier ones; nothing if it shows no start at all."""
-    starts = [start for entry in entries if (start := plausible_start(entry, now))]
-    before_s = (since - min(starts, default=since)).total_seconds()
-    if before_s > 0:
-        is_of_minute = min(starts) >= since.replace(second=0, microsecond=0)
-        answer = "bounds-by-minute" if is_of_minute else "bounds-ignored"
-        yield Shown("queue-start-bounds", answer, f"an entry {before_s:.0f} s before startDate")
-    elif starts:
-        yield Shown("queue-start-bounds", USUAL, "no entry before startDate")
+    def _patterns(self, key: str) -> QueuePatterns:
+        return QueuePatterns(self.tools.counting.figures, key)
