@@ -141,19 +141,30 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | N
     if effect.state not in _ASSIGN_OPEN and call.statements.assign_wish is None:
         return None
     assignment = judge_assignment(call, book, facts)
-    person = assignment.allowed_person
     if effect.state is EffectState.INTENDED:
-        if person is None or person != effect.person_id:
-            return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
-        is_free = is_confirmed_free(call, person, now)
-        return Send(EffectKind.ASSIGN) if is_free else read_or_wait(call, "before assign", now)
-    is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
+        return _assign_as_intended(call, assignment, now)
+    return _begin_assign(call, assignment, facts, now)
+
+
+def _assign_as_intended(call: Call, assignment: Assignment, now: datetime) -> Deed:
+    """Send an intended assign once the call has just been seen free, or withdraw it if it is not wanted any more."""
+    person = assignment.allowed_person
+    if person is None or person != call.ledger.assign.person_id:
+        return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
+    is_free = is_confirmed_free(call, person, now)
+    return Send(EffectKind.ASSIGN) if is_free else read_or_wait(call, "before assign", now)
+
+
+def _begin_assign(call: Call, assignment: Assignment, facts: Facts, now: datetime) -> Deed | None:
+    """Intend an assign, or write why nobody is assigned, if that is news."""
+    effect, person = call.ledger.assign, assignment.allowed_person
     is_open = call.life.listed_at is not None and not facts.ended
     is_news = is_open and assignment.fingerprint != call.written.assignment
     # What the law holds back of a person's wish is told, whoever is assigned.
     is_held = assignment.operator is not None and person is None and assignment.person_id != effect.person_id
     if is_news and is_held:
         return _written_assignment(call, assignment, now)
+    is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
     if not is_open_to_us or not may_assign(call) or (effect.retry_at is not None and now < effect.retry_at):
         return None
     if person is not None:
@@ -205,14 +216,19 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
         if wanted and may_begin(kind, effect, call):
             decision = _written_verdict(call, book, facts, verdict, now)
             return Intend(kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
+    return _written_verdict(call, book, facts, verdict, now) if _is_news(call, book, facts, verdict) else None
+
+
+def _is_news(call: Call, book: RuleBook, facts: Facts, verdict: Verdict) -> bool:
+    """Tell whether a verdict that asks for no effect now is written: it is another one, or a question is answered by it."""
     is_asking, was_asked = verdict.outcome is Outcome.ASK, call.statements.asked is not None
     is_answered = was_asked and not is_asking and not _keeps_question(call, book, facts, verdict)
     is_about_more = not is_answered and _is_about_more(call, book, facts)
     is_new = is_answered or is_about_more or verdict.fingerprint != call.written.verdict
     # A person's statement clears the last verdict: what was decided after it is written in any case.
-    if is_new and (call.written.verdict is None or verdict.shadows or is_asking or was_asked or not is_done(call)):
-        return _written_verdict(call, book, facts, verdict, now)
-    return None
+    return is_new and (
+        call.written.verdict is None or bool(verdict.shadows) or is_asking or was_asked or not is_done(call)
+    )
 
 
 def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, now: datetime) -> WriteDecision:
