@@ -187,7 +187,7 @@ def take_in(
     changed = _notable(before) != _notable(claim.call)
     if changed:
         _report_unknown(claim, before.seen.reading, reading)
-        claim.tools.counting.shown(before, claim.call, claim.tools.book.policies)
+        claim.tools.counting.shown(before, claim.call, book.policies)
     if check is not None or changed:
         claim.entries.append(
             Entry(
@@ -203,6 +203,12 @@ def take_in(
                 trace=before.trace,
             )
         )
+    _note_news(claim, before)
+
+
+def _note_news(claim: Claim, before: Call) -> None:
+    """Write into the trail if the service shows for the first time that an enroll was taken back, or that the call ended."""
+    now = claim.now
     if claim.call.seen.unenrolled and not before.seen.unenrolled:
         claim.entries.append(Entry(at=now, what="established", kind=EffectKind.ENROLL, state=EffectState.TAKEN_BACK))
         claim.tools.log.warning("enroll_taken_back")
@@ -393,30 +399,12 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     """
     call, now, n = claim.call, claim.now, claim.call.plan.checks_used + 1
     operator = call.statements.check_wish.operator if by_desk and call.statements.check_wish else None
-    claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
-    try:
-        await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
-    except WriteRefused as refused:
-        if refused.why is not RefusedBy.PAUSED:
-            raise
-        claim.call = call
-        await claim.let_go(now)
+    if not await _book(claim, n, by_desk=by_desk):
         return
-    claim.summary.add("checks")
-    claim.tools.counting.booked(call, now)
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
-        claim.summary.add("checks_failed")
-        claim.tools.log.warning("check_failed", n=n, error=type(error).__name__, said=error.plain)
-        if not isinstance(error, CallNotFound):
-            await claim.tools.store.errors.note_error(ErrorArea.CHECK, claim.call_id.institution_key, error)
-        is_repeated = await _after_lapse(claim, error, call, by_desk=by_desk)
-        by = None if is_repeated else operator  # no operator: it is made again for the same person (`action_status`)
-        why = type(error).__name__
-        claim.entries.append(Entry(at=claim.now, what="check_failed", n=n, because=why, operator=by, trace=call.trace))
-        if isinstance(error, ServiceRefused) and not isinstance(error, CallNotFound):
-            await _without_result(claim, type(error).__name__)
+        await _check_failed(claim, error, call, n, operator, by_desk=by_desk)
         return
     if claim.is_over:
         return
@@ -426,12 +414,52 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     await note_recognised(claim)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
-    if claim.call.seen.reading is not None and claim.call.seen.reading.provider_error is not None:
-        words = f"voice authentication error: {claim.call.seen.reading.provider_error}"
-        await claim.tools.store.errors.note(ErrorArea.CHECK, claim.call_id.institution_key, words)
+    await _tell_whether_checks_work(claim)
+
+
+async def _book(claim: Claim, n: int, *, by_desk: bool) -> bool:
+    """Book check ``n``. Return whether it may be made; if not, the call was released, because everything is paused."""
+    call, now = claim.call, claim.now
+    claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
+    try:
+        await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
+    except WriteRefused as refused:
+        if refused.why is not RefusedBy.PAUSED:
+            raise
+        claim.call = call
+        await claim.let_go(now)
+        return False
+    claim.summary.add("checks")
+    claim.tools.counting.booked(call, now)
+    return True
+
+
+async def _check_failed(
+    claim: Claim, error: ResellerError, before: Call, n: int, operator: str | None, *, by_desk: bool
+) -> None:
+    """Record that check ``n`` got no answer. ``before`` is the call before it was booked."""
+    claim.summary.add("checks_failed")
+    why = type(error).__name__
+    claim.tools.log.warning("check_failed", n=n, error=why, said=error.plain)
+    if not isinstance(error, CallNotFound):
+        await claim.tools.store.errors.note_error(ErrorArea.CHECK, claim.call_id.institution_key, error)
+    is_repeated = await _after_lapse(claim, error, before, by_desk=by_desk)
+    by = None if is_repeated else operator  # no operator: it is made again for the same person (`action_status`)
+    claim.entries.append(Entry(at=claim.now, what="check_failed", n=n, because=why, operator=by, trace=before.trace))
+    if isinstance(error, ServiceRefused) and not isinstance(error, CallNotFound):
+        await _without_result(claim, why)
+
+
+async def _tell_whether_checks_work(claim: Claim) -> None:
+    """Report that a check was answered, or that the voice provider's error came instead of a result."""
+    key, reading = claim.call_id.institution_key, claim.call.seen.reading
+    if reading is not None and reading.provider_error is not None:
+        await claim.tools.store.errors.note(
+            ErrorArea.CHECK, key, f"voice authentication error: {reading.provider_error}"
+        )
         await _without_result(claim, "provider_error")
     else:
-        await claim.tools.gate.publish(RequestResult.ANSWER, claim.call_id.institution_key, EndpointKind.CHECK)
+        await claim.tools.gate.publish(RequestResult.ANSWER, key, EndpointKind.CHECK)
 
 
 def decline(claim: Claim, step: Decline) -> None:
