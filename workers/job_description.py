@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from rq.job import Job
 
 from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from workers.job_summary import JobSummary
 
 PROGRESS_EVERY_S: Final = 1.0
@@ -21,14 +22,14 @@ async def progress(redis: "Redis", summary: JobSummary, job_key: str | None) -> 
     if job_key is None:
         yield
         return
-    writing = asyncio.ensure_future(_write_progress(redis, summary, job_key))
+    writing = asyncio.ensure_future(_write_progress(in_bytes(redis), summary, job_key))
     try:
         yield
     finally:
         await end({writing})
 
 
-async def _write_progress(redis: Any, summary: JobSummary, job_key: str) -> None:
+async def _write_progress(redis: RedisInBytes, summary: JobSummary, job_key: str) -> None:
     name = f"reconcile {summary.about}" if summary.about else "advance"
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)

@@ -28,6 +28,7 @@ from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.earlier_calls import number_key
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Listings
@@ -249,9 +250,8 @@ class WorkerRuntime:
         if away is None:
             return
         summary.unreachable_since = away.since
-        redis: Any = self._redis
         summary.is_outage_report = bool(
-            await redis.set(self._keys.outage_reported, "1", nx=True, ex=OUTAGE_REPORT_EVERY_S)
+            await in_bytes(self._redis).set(self._keys.outage_reported, "1", nx=True, ex=OUTAGE_REPORT_EVERY_S)
         )
 
     async def _reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:

@@ -19,6 +19,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement, RefusedBy, WriteRefused
@@ -30,6 +31,7 @@ from callkeeper.calls.pause import Pauses
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import MOST_OF_ONE
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import Entry
 from callkeeper.service.tracing import SpanKind, span
@@ -99,7 +101,7 @@ class Wakeups:
         self._apart_s = APART_S if useful else min(2 * self._apart_s, APART_AT_MOST_S)
         self._was_woken = False
 
-    async def listen(self, redis: Any, key: str, *, leaves_it: Callable[[], bool] = lambda: False) -> None:
+    async def listen(self, redis: Redis, key: str, *, leaves_it: Callable[[], bool] = lambda: False) -> None:
         """Wake for every element that this process takes from the list ``key``, until cancelled.
 
         ``leaves_it``: tells whether to leave the elements to other processes now.
@@ -109,7 +111,7 @@ class Wakeups:
                 await asyncio.sleep(RETRY_S)
                 continue
             try:
-                if await redis.blpop([key], timeout=LISTEN_S) is not None:
+                if await in_bytes(redis).blpop([key], timeout=LISTEN_S) is not None:
                     self.wake()
                     # A burst of pushes counts as one wake-up: the claim takes the work of all of them.
                     await asyncio.sleep(APART_S / 2)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
@@ -24,6 +24,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Statement, parse_note
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import REMEMBERED_S
 from callkeeper.calls.store.queries import Known, Lookup
@@ -59,7 +60,7 @@ class Actions:
         *,
         now: Callable[[], datetime],
     ) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = store.keys
         self._store = store
         self._lookup = lookup

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
@@ -20,6 +20,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.phone_number import same_number
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.store.change_stream import START, Changes, is_position, order
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.desk.access.access_changes import AccessChanges
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
@@ -54,7 +55,7 @@ class Tickets:
     """
 
     def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys = KEYS) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._tokens = tokens
         self._signers = [(token, _signer(token)) for token in tokens.of_environment]
         self._keys = keys

@@ -179,7 +179,7 @@ class World:
         tools = SimpleNamespace(store=store, gate=gate, counting=SimpleNamespace(figures=Figures()))
         shift = WorkShift(tools, Institutions(self.refresh_s, store), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
         shift.world = self
-        listening = asyncio.ensure_future(wakeups.listen(self, self.keys.wakeup))
+        listening = asyncio.ensure_future(wakeups.listen(self, self.keys.wakeup))  # type: ignore[arg-type]
         try:
             await shift.run()
         finally:

@@ -23,6 +23,7 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, Stage
 from callkeeper.calls.rules.file import parse_toml
 from callkeeper.calls.store.delivery_log import DeliveryLog, latest_of_each
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import Queries
@@ -170,14 +171,14 @@ async def read_installation(redis: "Redis", keys: Keys, institution_key: str) ->
 
 async def sample_at(redis: "Redis", keys: Keys, institution_key: str) -> datetime | None:
     """Return when an institution's last sample push arrived."""
-    client: Any = redis
+    client = in_bytes(redis)
     stored = await client.get(keys.sample(institution_key))
     return instant(int(stored)) if stored else None
 
 
 async def read_survey(redis: "Redis", keys: Keys) -> Survey:
     """Read what traffic says of the assumptions about the service."""
-    client: Any = redis
+    client = in_bytes(redis)
     return Survey.parse(await client.hgetall(keys.survey))
 
 
@@ -224,7 +225,7 @@ async def _stray(redis: "Redis", keys: Keys, call: Call | None, began_at: dateti
     last4 = digits_of((call.names.phone_number or "") if call is not None else "")[-4:]
     if call is None or not last4:
         return ()
-    client: Any = redis
+    client = in_bytes(redis)
     stored = await client.zrangebyscore(keys.events, began_at.timestamp() * 1000, "+inf", withscores=True)
     own, found = {call.voice_id, call.names.alternate_id}, []
     for text, at_ms in stored:

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import click
 import msgspec
@@ -45,6 +45,7 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.calls.story import Line, Story, Tone, story_of
@@ -176,7 +177,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
 
 async def _is_archived(redis: "Redis", keys: Keys) -> bool:
     """Tell whether workers copied the audit log into an archive lately. This process need not know its address."""
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client = in_bytes(redis)
     last = await client.get(keys.audit_archived)
     copied_at = instant(int(last.partition(b"-")[0])) if last is not None else None
     return copied_at is not None and datetime.now(UTC) - copied_at < _ARCHIVE_IN_USE

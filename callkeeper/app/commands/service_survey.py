@@ -4,7 +4,7 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import VERDICTS, Sight, SurveyRow, SurveyVerdict, exported, rows_of
 from callkeeper.service.errors import ResellerError
@@ -128,7 +129,7 @@ def _ask() -> None:
 
 async def _ended(redis: "Redis", keys: Keys) -> Ended | None:
     """Return a call that has ended, if there is one."""
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client = in_bytes(redis)
     members = await client.zrevrange(keys.settled, 0, 0)
     owner = owner_of(members[0].decode()) if members else None
     return Ended(owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else None

@@ -4,7 +4,7 @@ The board judges by the same incidents, so both name the same cause, and neither
 """
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -15,6 +15,7 @@ from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.breakers import ACCOUNT
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, parse_errors
 from callkeeper.calls.store.writable import REFUSALS, WriteRefusal, refusal_in
@@ -79,7 +80,7 @@ async def current_incidents(redis: "Redis", keys: Keys) -> list[Incident]:
 
 async def provider_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     """Report the identity provider's last error, until it answers again."""
-    client: Any = redis  # its stubs do not say that it is awaited
+    client = in_bytes(redis)
     errors = parse_errors([await client.hgetall(keys.errors)], await redis_now(redis))
     error = errors.get((ErrorArea.PROVIDER, ACCOUNT))
     if error is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 
@@ -12,6 +12,7 @@ from callkeeper.app.extras import how_to_install, missing
 from callkeeper.app.process import extras_of
 from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
 from callkeeper.calls.rules import Outcome, RuleBook, RulesError, Stage, load_rules
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 
 ProcessKind = Literal["web", "worker"]
@@ -76,7 +77,7 @@ async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) ->
 
     Without this list, a rollback would be refused for a variable that only the newer version knows.
     """
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client = in_bytes(redis)
     if is_release:
         await client.sadd(keys.settings, *VARIABLES)
     return frozenset(name.decode() for name in await client.smembers(keys.settings))

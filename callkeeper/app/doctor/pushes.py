@@ -7,7 +7,7 @@ fault.
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from redis.asyncio import Redis
@@ -19,6 +19,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.signals import LastCounted
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import DOCTOR, EventEntry
 from callkeeper.service.network_failure import network_failure
@@ -34,7 +35,7 @@ NEWEST = 5000
 
 async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str]) -> list[Finding]:
     """Check the last hour's pushes, and the last push and sample of each institution."""
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client = in_bytes(redis)
     now = await redis_now(redis)
     minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
     events = await _newest_events(client, keys)
@@ -48,7 +49,7 @@ async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str])
     return found
 
 
-async def _newest_events(client: Any, keys: Keys) -> list[tuple[datetime, EventEntry]]:
+async def _newest_events(client: RedisInBytes, keys: Keys) -> list[tuple[datetime, EventEntry]]:
     """Return the newest events and when they arrived, newest first, without our own samples."""
     stored = await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True)
     events = ((instant(at_ms), msgspec.json.decode(event, type=EventEntry)) for event, at_ms in stored)

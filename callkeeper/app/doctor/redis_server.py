@@ -14,6 +14,7 @@ from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, war
 from callkeeper.app.redis_failure import SINGLE_REMEDY, redis_failure
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
 from callkeeper.app.redis_rights import REMEDY, missing_rights
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.writable import REFUSALS, refusal_of
 
@@ -41,7 +42,7 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS
 
 
 async def _server_findings(redis: "Redis", place: RedisLocation, keys: Keys) -> list[Finding]:
-    client: Any = redis  # its stubs cannot know what INFO answers
+    client = in_bytes(redis)
     info: dict[str, Any] = await client.info()
     if (mode := other_mode(info)) is not None:
         return [fault(Topic.REDIS, f"{place.address} is {mode}", SINGLE_REMEDY)]
@@ -91,7 +92,7 @@ def _eviction(info: Mapping[str, Any]) -> Finding:
     return fault(Topic.REDIS_EVICTION, f"{policy}: Redis would delete calls when memory is short", remedy)
 
 
-async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
+async def _persistence(client: RedisInBytes, info: Mapping[str, Any]) -> Finding:
     if not info.get("aof_enabled"):
         remedy = "set appendonly yes, appendfsync everysec"
         return warning(Topic.REDIS_PERSISTENCE, "no append-only file: a restart loses live calls", remedy)
@@ -107,7 +108,7 @@ async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
     return ok(Topic.REDIS_PERSISTENCE, f"append-only file, {synced}")
 
 
-async def _latency(client: Any) -> Finding:
+async def _latency(client: RedisInBytes) -> Finding:
     took_ms = []
     for _ in range(_PINGS):
         began_s = time.perf_counter()

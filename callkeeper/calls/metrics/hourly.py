@@ -10,13 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics.counting import quantile
 from callkeeper.calls.record import Reason
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 
 HOURS_KEPT_S: Final = 90 * 86400
@@ -110,7 +111,7 @@ class HourlySums:
     """Reads the sums. It changes nothing."""
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
 
     async def between(self, begin: datetime, end: datetime, institutions: Collection[str]) -> Hours:

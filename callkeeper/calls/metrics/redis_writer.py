@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from redis import Redis
@@ -143,8 +143,7 @@ class FigureWriter:
         Raises:
             redis.exceptions.RedisError: It may or may not have been removed; try again.
         """
-        client: Any = redis
-        client.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
+        redis.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
 
     async def write_async(self, redis: "AsyncRedis", *, is_last: bool = False) -> None:
         """Do what `write` does, from a coroutine."""

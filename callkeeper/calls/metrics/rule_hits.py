@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import parse_field
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 
 DAYS: Final = (1, 7, 28)
@@ -55,7 +56,7 @@ def hits_of(days: Sequence[Mapping[bytes, bytes]]) -> AllHits:
 async def read_hits(redis: "Redis", now: datetime, *, keys: Keys) -> AllHits:
     """Read the hits of all rules."""
     today = int(now.timestamp() // 86400)
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client = in_bytes(redis)
     pipe = client.pipeline(transaction=False)
     for age in range(DAYS[-1]):
         pipe.hgetall(keys.rule_hits(today - age))

@@ -15,6 +15,7 @@ from callkeeper.calls.metrics.counting import field_name, parse_field
 from callkeeper.calls.metrics.redis_writer import ALIVE_S, Kind, host, host_of
 from callkeeper.calls.metrics.snapshot import FigureReader, Minute, Process
 from callkeeper.calls.store.breakers import Breaker, opened
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import Errors, parse_errors
 from callkeeper.calls.store.last_listing import Standing, parse_standings
@@ -178,7 +179,7 @@ class SignalReader:
     """Reads the signals. However often it is called, it tests a write to Redis only every two seconds."""
 
     def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = redis
         self._keys = keys
         self._figures = FigureReader(redis, keys=keys)
         self._refusal: WriteRefusal | None = None
@@ -228,7 +229,7 @@ class SignalReader:
     async def _asked(self) -> list[Any]:
         """Read what is stored, in one round trip."""
         keys = self._keys
-        pipe = self._redis.pipeline(transaction=False)
+        pipe = in_bytes(self._redis).pipeline(transaction=False)
         pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
         pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
             keys.archive.breakers
@@ -247,7 +248,7 @@ class SignalReader:
         idle = [one.key for one in standings if one.obstacle is not None]
         if due_at_ms is None and not idle:
             return 0, {}
-        pipe = self._redis.pipeline(transaction=False)
+        pipe = in_bytes(self._redis).pipeline(transaction=False)
         pipe.zcount(self._keys.due, "-inf", due_at_ms if due_at_ms is not None else "-inf")
         for key in idle:
             pipe.hlen(self._keys.opened(key))
@@ -273,10 +274,9 @@ def _replaced(stored: Mapping[bytes, bytes], pauses: Mapping[bytes, bytes]) -> R
 
 def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
     """Record for the board that a process on this machine did not start. ``FigureWriter.note_started`` removes it."""
-    client: Any = redis
-    seconds, micros = client.time()
-    client.hset(keys.unstarted, f"{kind}:{host()}", seconds * 1000 + micros // 1000)
-    client.expire(keys.unstarted, UNSTARTED_KEPT_S)
+    seconds, micros = redis.time()
+    redis.hset(keys.unstarted, f"{kind}:{host()}", seconds * 1000 + micros // 1000)
+    redis.expire(keys.unstarted, UNSTARTED_KEPT_S)
 
 
 def _vanished(name: str, at_ms: float) -> Vanished:

@@ -20,6 +20,7 @@ from callkeeper.calls.metrics.counting import SUM, parse_field, quantile, unscal
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.redis_writer import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import FAILURE_TTL_S, KEYS, Keys
 from callkeeper.calls.stored_value import readable
 
@@ -164,7 +165,7 @@ class FigureReader:
     """Reads figures. It changes nothing."""
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
 
     async def totals(self) -> Snapshot:
@@ -230,7 +231,7 @@ class Present:
 
 async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None = None) -> Present:
     """Read the present state, nearly all of it in one round trip."""
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client = in_bytes(redis)
     pipe = client.pipeline(transaction=False)
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
     pipe.zdiff([keys.due, keys.live])
@@ -286,7 +287,7 @@ async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None 
     )
 
 
-async def _memory(client: Any) -> dict[str, Any]:
+async def _memory(client: RedisInBytes) -> dict[str, Any]:
     """Read the memory use; empty if Redis does not allow that."""
     try:
         answer: dict[str, Any] = await client.info("memory")

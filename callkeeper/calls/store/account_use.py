@@ -9,12 +9,13 @@ Workers of one installation find here whether others of it act for an institutio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from math import inf
-from typing import Any, Final
+from typing import Final, cast
 
 import msgspec
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.stored_value import readable
 
@@ -68,9 +69,8 @@ class AccountUse:
         Raises:
             redis.exceptions.RedisError: It may or may not have been noted.
         """
-        client: Any = redis
-        now_s, _ = client.time()
-        with client.pipeline() as pipe:  # a transaction: of two that start at once, the second finds the first
+        now_s, _ = redis.time()
+        with redis.pipeline() as pipe:  # a transaction: of two that start at once, the second finds the first
             pipe.zremrangebyscore(self._key, "-inf", now_s - FRESH_S)
             pipe.zremrangebyscore(self._key, now_s + FRESH_S, "+inf")  # the clock was set back
             pipe.zrange(self._key, 0, -1)
@@ -102,15 +102,15 @@ class AccountUse:
         Raises:
             redis.exceptions.RedisError: It may or may not have been done; it expires anyway.
         """
-        client: Any = redis
-        now_s, _ = client.time()
-        client.zadd(self._key, {msgspec.json.encode(self._own): now_s - FRESH_S + ENDS_WITHIN_S}, xx=True)
+        now_s, _ = redis.time()
+        redis.zadd(self._key, {msgspec.json.encode(self._own): now_s - FRESH_S + ENDS_WITHIN_S}, xx=True)
 
     def others_now(self, redis: "Redis") -> list[str]:
         """Do what `others` does, for a thread."""
-        client: Any = redis
-        now_s, _ = client.time()
-        return self._others(_parsed(client.zrangebyscore(self._key, now_s - FRESH_S, now_s + FRESH_S)))
+        now_s, _ = redis.time()
+        return self._others(
+            _parsed(cast("list[bytes]", redis.zrangebyscore(self._key, now_s - FRESH_S, now_s + FRESH_S)))
+        )
 
     async def others(self, redis: "AsyncRedis") -> list[str]:
         """Return what `note` does, and note nothing.
@@ -118,7 +118,7 @@ class AccountUse:
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
         """
-        client: Any = redis
+        client = in_bytes(redis)
         now_s, _ = await client.time()
         return self._others(_parsed(await client.zrangebyscore(self._key, now_s - FRESH_S, now_s + FRESH_S)))
 

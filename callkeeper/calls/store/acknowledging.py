@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
@@ -10,6 +9,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement, parse_acknowledgements
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import KNOWN_FIELD
 
@@ -18,7 +18,7 @@ class Acknowledging:
     """Writes and reads acknowledgements."""
 
     def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._key = keys.acknowledged
         self._survey = keys.survey
 

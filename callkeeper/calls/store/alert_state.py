@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.alerts import OpenAlert
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.leadership import Leadership
 from callkeeper.calls.stored_value import readable
@@ -24,7 +25,7 @@ class AlertState(Leadership):
     def __init__(self, redis: "Redis", keys: Keys, process: str) -> None:
         """Set up. ``process`` is a name that no other process has."""
         super().__init__(redis, keys, at=keys.alert_leader, process=process, leads_ms=LEADS_MS)
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
 
     async def load(self) -> dict[str, OpenAlert]:

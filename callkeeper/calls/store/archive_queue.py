@@ -7,13 +7,14 @@ earlier release settled, and those of a restored Redis.
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import ClaimedItem, WriteRefused, instant
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEPT_S, Keys
 from callkeeper.calls.store.rules_in_force import read_rules_texts
 
@@ -31,10 +32,10 @@ class Waiting(NamedTuple):
     since: datetime | None
 
 
-async def waiting_calls(redis: "Redis", keys: Keys) -> Waiting:
+async def waiting_calls(redis: Redis, keys: Keys) -> Waiting:
     """Return what waits to be archived."""
     due = keys.archive.due
-    pipe: Any = redis.pipeline(transaction=False)
+    pipe = in_bytes(redis).pipeline(transaction=False)
     calls, first = await pipe.zcard(due).zrange(due, 0, 0, withscores=True).execute()
     return Waiting(int(calls), instant(int(first[0][1])) if first else None)
 
@@ -55,6 +56,8 @@ class ArchiveQueue(Store):
         super().__init__(redis, keys=calls.archive, kept_s=kept_s, now_ms=now_ms, unreadable=unreadable)
         self._call_keys = calls
         self._swept_to: int | None = None
+        self._plain_redis = redis
+        """The client without our types, for functions that add them themselves."""
         self.audit_log = AuditLog(redis, keys=self._call_keys)
 
     async def stored(self, items: Sequence[ClaimedItem]) -> list[Stored | None]:
@@ -71,7 +74,7 @@ class ArchiveQueue(Store):
 
     async def waiting(self) -> Waiting:
         """Return what waits to be archived."""
-        return await waiting_calls(self._redis, self._call_keys)
+        return await waiting_calls(self._plain_redis, self._call_keys)
 
     async def archived(self, item: ClaimedItem) -> None:
         """Remove a call from the queue. Its record expires from now on. If another worker holds it, do nothing."""
@@ -141,7 +144,7 @@ class ArchiveQueue(Store):
         noted = await self._redis.smembers(self._turn("noted-rules"))
         stored = await self._redis.hkeys(self._call_keys.rules_texts)
         digests = [digest.decode() for digest in stored if digest not in noted]
-        return await read_rules_texts(self._redis, self._call_keys, digests)
+        return await read_rules_texts(self._plain_redis, self._call_keys, digests)
 
     async def note_rules(self, digests: Collection[str]) -> None:
         """Note that the texts of rules are archived."""

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from io import StringIO
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 
 KEPT: Final = timedelta(days=400)
@@ -128,7 +129,7 @@ class AuditLog:
     """Writes and reads the log."""
 
     def __init__(self, redis: "Redis", *, keys: Keys) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._key = keys.audit
         self._archived_key = keys.audit_archived
         self._writable_key = keys.writable

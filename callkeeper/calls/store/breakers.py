@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.item_names import institution_part
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.script_runner import Scripts
 
@@ -118,7 +119,7 @@ def breakers_of(*stored: Mapping[bytes, bytes]) -> dict[Scope, Breaker]:
 
 async def open_breakers(redis: "Redis", keys: Keys = KEYS) -> list[Breaker]:
     """Return the open breakers, the account's first."""
-    client: Any = redis
+    client = in_bytes(redis)
     pipe = client.pipeline(transaction=False)
     return opened(*await pipe.hgetall(keys.breakers).hgetall(keys.endpoints).execute())
 

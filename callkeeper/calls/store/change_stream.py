@@ -6,10 +6,11 @@ late, twice or together with others.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import CHANGES_KEPT, KEYS, Keys
 
 START: Final = "0-0"
@@ -35,7 +36,7 @@ class Changes:
     """Reads the stream."""
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._key = keys.changes
 
     async def last(self) -> str:

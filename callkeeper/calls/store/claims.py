@@ -142,7 +142,7 @@ class Store(Inbox):
             figures=figures,
         )
         self._epochs = EpochWatch()
-        self.look_backs = LookBackAllowance(redis, self.keys)
+        self.look_backs = LookBackAllowance(self._redis, self.keys)
         self.processes = FigureReader(redis, keys=self.keys).processes
         self.earlier_calls = EarlierCalls(redis, self.keys, number_key=number_key)
 

@@ -7,13 +7,14 @@ receiver's address and secret. Other processes leave a note for them.
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId, owner_of
 from callkeeper.calls.outcome_messages import TEST, TEST_TYPE
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import KEPT_S, Keys
 from callkeeper.calls.stored_value import readable
@@ -95,7 +96,7 @@ class DeliveryLog:
     """Reads and writes the log. ``keys`` are the outbox's."""
 
     def __init__(self, redis: "Redis", keys: Keys, *, kept_s: int = KEPT_S) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._kept_s = kept_s
 
@@ -137,7 +138,7 @@ class Replays:
     """Asks the workers to post outcomes again, or now. ``keys`` are the outbox's."""
 
     def __init__(self, redis: "Redis", keys: Keys, *, now_ms: Callable[[], int] | None = None) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._inbox = Inbox(redis, keys=keys, now_ms=now_ms)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from callkeeper.calls.marks import has_opted_in, marks_of, still_holding
 from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Mark, Marks
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Batching
 from callkeeper.service import Secret
@@ -83,7 +84,7 @@ class EarlierCalls:
 
     def __init__(self, redis: "Redis", keys: Keys, *, number_key: bytes | None) -> None:
         """Set up. ``number_key`` of the hash that hides phone numbers is the same in every worker; None: no numbers."""
-        self._redis: Any = redis
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._number_key = number_key
         self._marks = Batching(self._read, most=MOST_TOGETHER)  # else each live call would take a connection

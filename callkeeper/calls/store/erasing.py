@@ -36,6 +36,7 @@ from callkeeper.calls.record import (
 )
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import hashed_number, place_of_number
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import follow_tombstones
@@ -225,7 +226,7 @@ class Eraser:
 
     def __init__(self, redis: "Redis", *, keys: Keys, number_key: bytes | None = None) -> None:
         """Set up. ``number_key`` finds the marks of a number (`earlier_calls`) of which no call is left."""
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._number_key = number_key
 

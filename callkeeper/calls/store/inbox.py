@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 from redis.asyncio import Redis
@@ -20,6 +19,7 @@ from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from callkeeper.calls.record import Call
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.script_runner import Scripts
 
@@ -39,7 +39,7 @@ class Members:
     ``kept_s``: how long a settled call can be read.
     """
 
-    redis: Any
+    redis: RedisInBytes
     keys: Keys
     kept_s: int
     leave_note: LeaveNote
@@ -134,12 +134,12 @@ class Inbox:
         kept_s: int = KEPT_S,
         figures: Figures | None = None,
     ) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self.keys = keys
         self._scripts = Scripts(redis, figures, keys=self.keys, now_ms=now_ms)
         self._now_ms = now_ms
         self._kept_s = kept_s
-        self.members = Members(redis, self.keys, kept_s=kept_s, leave_note=partial(self.note, even_settled=True))
+        self.members = Members(self._redis, self.keys, kept_s=kept_s, leave_note=partial(self.note, even_settled=True))
 
     async def now(self) -> datetime:
         """Return Redis's time, aware UTC."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.stored_value import readable
 from callkeeper.service.errors import CertificateRefused, ResellerError
@@ -88,7 +89,7 @@ class ErrorNotes:
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
         """Set up. ``now`` replaces Redis's clock (milliseconds), ``monotonic`` this process's own (seconds)."""
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._key = keys.errors
         self._now = now
         self._monotonic = monotonic

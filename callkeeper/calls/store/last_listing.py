@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.institutions import NO_VOICE_AUTH, NOT_ACTIVE, TEST_MODE
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.stored_value import readable
 from callkeeper.service.endpoints import institution_of
@@ -241,7 +241,7 @@ def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
 class LookBackAllowance:
     """The look-backs of the current minute, counted in Redis. Calls beyond its limit get the turns that follow."""
 
-    def __init__(self, redis: Any, keys: Keys) -> None:
+    def __init__(self, redis: RedisInBytes, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
 
@@ -279,7 +279,7 @@ class Listings:
         unreadable: Callable[[str, str], None] = lambda _what, _about: None,
     ) -> None:
         """Set up. ``unreadable`` is called with the kind of a stored value that cannot be read, and its institution."""
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self.keys = keys
         self._unreadable = unreadable
 

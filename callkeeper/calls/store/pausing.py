@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import token_hex
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, parse_pauses
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.script import Arg, Script
 from callkeeper.calls.store.script_runner import Scripts
@@ -130,7 +131,7 @@ class Pausing:
     """Changes and reads pauses. Workers see them with their next claim, and when they book an effect or a check."""
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS, figures: Figures | None = None) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self.keys = keys
         self._scripts = Scripts(redis, figures, keys=self.keys)
 

@@ -22,6 +22,7 @@ from callkeeper.calls.item_names import CallId, institution_member, owner_of, pa
 from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
 from callkeeper.calls.record import Call, Obstacles, parse_call, readable_call
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, Keys
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.store.time_slices import SLICE, TimeSlices
@@ -35,7 +36,7 @@ class Queries:
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS, slices: TimeSlices | None = None) -> None:
         """Set up. ``slices``: read many calls in slices, so that other work of this process does not wait."""
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self.keys = keys
         self._slices = slices
 
@@ -154,7 +155,7 @@ def _name(standing: bytes) -> str | None:
     return None if parsed is None else parsed.name
 
 
-async def follow_tombstones(redis: Any, keys: Keys, member: str) -> str:
+async def follow_tombstones(redis: RedisInBytes, keys: Keys, member: str) -> str:
     """Return the member at the end of a chain of tombstones. A merged record may have been merged again."""
     for _ in range(MOST_TOMBSTONES):
         further = await redis.hget(keys.item(member), "moved")

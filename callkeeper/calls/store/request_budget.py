@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import exp
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from redis.asyncio import Redis
@@ -31,6 +31,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.item_names import institution_part
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Scripts
 
@@ -142,7 +143,7 @@ class RequestBudget:
         addition.
         """
         self._scripts = scripts
-        self._redis: Any = redis
+        self._redis = in_bytes(redis)
         self._key = keys.budget
         self._monotonic = monotonic
         self._set = 0.0 if rps is None else rps * MARGIN
@@ -222,7 +223,7 @@ class RequestBudget:
 
 async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
     """Return how much of each budget is used, the account's first; empty if no rate was set or learned."""
-    client: Any = redis
+    client = in_bytes(redis)
     found = []
     seconds, _ = await client.time()
     for scope, stored in sorted((await client.hgetall(keys.budget)).items()):

@@ -14,6 +14,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.stored_value import readable
 
@@ -43,7 +44,7 @@ def put_in_force(
     Raises:
         redis.exceptions.RedisError: It may or may not have been written.
     """
-    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client: Any = redis  # its stubs want a transaction that returns nothing
     client.hsetnx(keys.rules_texts, digest, text)
 
     def put(pipe: Any) -> RulesInForce:
@@ -69,7 +70,7 @@ class OwnRules:
     def __init__(
         self, redis: "Redis", keys: Keys, digest: str, name: str, text: bytes, *, host: str, release: str
     ) -> None:
-        self._redis: Any = redis
+        self._redis = redis
         self._keys = keys
         self._digest = digest
         self._put = partial(put_in_force, redis, keys, digest, name, text, host=host, release=release)
@@ -85,15 +86,13 @@ class OwnRules:
 
 async def read_rules_history(redis: "AsyncRedis", keys: Keys, *, most: int = KEPT) -> list[RulesInForce]:
     """Return the newest changes of the rules, newest first. Each was in force until the one before it in the list."""
-    client: Any = redis
-    stored = await client.lrange(keys.rules_history, 0, most - 1)
+    stored = await in_bytes(redis).lrange(keys.rules_history, 0, most - 1)
     return [each for value in stored if (each := readable(value, RulesInForce)) is not None]
 
 
 async def read_rules_texts(redis: "AsyncRedis", keys: Keys, digests: Sequence[str]) -> dict[str, bytes]:
     """Return the texts of rules by their digests. Those that are not kept are left out."""
-    client: Any = redis
-    stored = await client.hmget(keys.rules_texts, digests) if digests else []
+    stored = await in_bytes(redis).hmget(keys.rules_texts, digests) if digests else []
     return {digest: text for digest, text in zip(digests, stored, strict=True) if text}
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
 
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, instant
 from callkeeper.calls.pause import EVERYWHERE, Pauses, PauseScope
 from callkeeper.calls.store.breakers import ACCOUNT, CHECK_TURN_EVERY_MS, WHOLE, Breaker, EndpointKind, open_breakers
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.request_budget import BudgetUse, budget_use
@@ -50,7 +50,7 @@ class GateRow:
 
 async def gate_table(redis: "Redis", keys: Keys = KEYS) -> list[GateRow]:
     """Return the rows of all institutions first, then those of each."""
-    client: Any = redis
+    client = in_bytes(redis)
     seconds, micros = await client.time()
     rows = [
         *map(_of_breaker, await open_breakers(redis, keys)),

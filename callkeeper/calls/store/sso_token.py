@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.script import Script
 from callkeeper.service.config import MAX_RETRY_AFTER_S, LoginPolicy
@@ -134,7 +135,7 @@ class Barred:
 
 async def barred_scopes(redis: "Redis", keys: Keys = KEYS) -> list[Barred]:
     """Return what is barred, the longest first."""
-    client: Any = redis
+    client = in_bytes(redis)
     return barred_of(await client.hgetall(keys.refused))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 from redis.exceptions import (
@@ -15,6 +15,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.network_failure import network_failure
 
@@ -58,10 +59,9 @@ REFUSALS: Final = {
 
 async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
     """Write a test key, and run a script, as every push does. Return why one was refused; None if none was."""
-    client: Any = redis
     try:
-        await client.set(keys.writable, 1, ex=_KEPT_S)
-        await client.register_script("return 1")()
+        await in_bytes(redis).set(keys.writable, 1, ex=_KEPT_S)
+        await redis.register_script("return 1")()
     except ResponseError as error:
         return refusal_in(error)
     except RedisConnectionError as error:

@@ -5,11 +5,13 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import Keys
 
 CHANGED_EVERY_S: Final = 0.5
@@ -19,7 +21,7 @@ RENEWED_EVERY_S: Final = 15.0
 """Seconds between two looks whether the reader of a stream is still admitted, although nothing is known to have changed."""
 
 
-async def note_change(redis: Any, keys: Keys) -> None:
+async def note_change(redis: RedisInBytes, keys: Keys) -> None:
     """Record that somebody's access has changed: an account, a session or a token."""
     await redis.incr(keys.access_changes)
 
@@ -27,8 +29,8 @@ async def note_change(redis: Any, keys: Keys) -> None:
 class AccessChanges:
     """Tells the streams of a process when somebody's access has changed."""
 
-    def __init__(self, redis: Any, *, keys: Keys) -> None:
-        self._redis = redis
+    def __init__(self, redis: Redis, *, keys: Keys) -> None:
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._count: bytes | None = None
         self._read_at = -CHANGED_EVERY_S

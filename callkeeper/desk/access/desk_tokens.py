@@ -12,12 +12,13 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.access_changes import note_change
 from callkeeper.desk.access.rights import Rights, Role
@@ -86,7 +87,7 @@ class DeskTokens:
 
     def __init__(self, of_environment: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
         self.of_environment = of_environment
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._uses = AttemptLimiter(allowed=1, every_s=_USED_EVERY_S)
         self._by_identity = {_identity(token): token for token in of_environment}

@@ -2,12 +2,13 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.people import SHARED, Account
@@ -31,7 +32,7 @@ class EmergencyLogin:
             stamp=login.key_for("sessions").hex(),
             changed_at=datetime.now(UTC),
         )
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._audit = audit
         self._key = keys.emergency_login
         self._noted_at: dict[str, float] = {}

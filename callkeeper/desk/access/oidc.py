@@ -26,6 +26,7 @@ from redis.asyncio import Redis
 from starlette.datastructures import QueryParams
 
 from callkeeper.calls.store.breakers import ACCOUNT
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
@@ -96,7 +97,7 @@ class Provider:
 
     def __init__(self, config: OidcConfig, redis: "Redis", *, keys: Keys) -> None:
         self._config = config
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = in_bytes(redis)
         self._keys = keys
         self._errors = ErrorNotes(redis, keys)
         self._metadata: tuple[float, dict[str, Any] | str] = (0.0, "")

@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import asdict, replace
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from callkeeper.calls.store.in_bytes import PipelineInBytes, RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.access_changes import note_change
 from callkeeper.desk.access.rights import Person, Rights
@@ -72,16 +74,20 @@ class Accounts:
         shared: The account of ``CALLKEEPER_ADMIN``, which Redis does not hold; None if it is not set.
     """
 
-    redis: Any  # its stubs cannot know that answers are bytes here
+    redis: Redis
     keys: Keys
     has_passwords: bool = True
     issuer: str | None = None
     shared: Account | None = None
 
+    @property
+    def client(self) -> RedisInBytes:
+        return in_bytes(self.redis)
+
     async def find(self, account_id: str) -> Account | None:
         if self.shared is not None and account_id == self.shared.id:
             return self.shared
-        stored = await self.redis.hget(self.keys.people, account_id)
+        stored = await self.client.hget(self.keys.people, account_id)
         if stored is None:
             return None
         account = msgspec.json.decode(stored, type=Account)
@@ -91,14 +97,14 @@ class Accounts:
         return account if end is not None and account_id.endswith(end) else None
 
     async def known(self) -> list[Account]:
-        stored = await self.redis.hvals(self.keys.people)
+        stored = await self.client.hvals(self.keys.people)
         return sorted((msgspec.json.decode(each, type=Account) for each in stored), key=lambda account: account.id)
 
     async def keep(self, account: Account) -> Account:
         """Store an account. If it has changed, its sessions end."""
         stamped = _stamped(account)
-        await self.redis.hset(self.keys.people, stamped.id, msgspec.json.encode(stamped))
-        await note_change(self.redis, self.keys)
+        await self.client.hset(self.keys.people, stamped.id, msgspec.json.encode(stamped))
+        await note_change(self.client, self.keys)
         return stamped
 
     async def exchange(self, known: Account | None, account: Account) -> bool:
@@ -107,7 +113,7 @@ class Accounts:
         If it was added, changed or removed since it was read, that change stands.
         """
 
-        async def store(pipe: Any) -> bool:
+        async def store(pipe: PipelineInBytes) -> bool:
             is_same = await self.find(account.id) == known
             pipe.multi()
             if is_same:
@@ -115,7 +121,7 @@ class Accounts:
                 pipe.incr(self.keys.access_changes)
             return is_same
 
-        return bool(await self.redis.transaction(store, self.keys.people, value_from_callable=True))
+        return bool(await self.client.transaction(store, self.keys.people, value_from_callable=True))
 
     async def change_password(self, known: Account, hashed: str) -> bool:
         """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
@@ -130,8 +136,8 @@ class Accounts:
 
     async def remove(self, account_id: str) -> bool:
         """Remove an account and end its sessions; tell whether there was one."""
-        is_removed = bool(await self.redis.hdel(self.keys.people, account_id))
-        await note_change(self.redis, self.keys)
+        is_removed = bool(await self.client.hdel(self.keys.people, account_id))
+        await note_change(self.client, self.keys)
         return is_removed
 
     async def authenticate(self, name: str, password: str) -> Account | None:
@@ -183,12 +189,12 @@ class Sessions:
         """Begin a session; return its cookie, always a new one."""
         cookie = secrets.token_urlsafe(32)
         record = SessionRecord(account=account.id, stamp=account.stamp, began_at=datetime.now(UTC))
-        await self.accounts.redis.set(self._key(cookie), msgspec.json.encode(record), ex=IDLE)
+        await self.accounts.client.set(self._key(cookie), msgspec.json.encode(record), ex=IDLE)
         return cookie
 
     async def renew(self, cookie: str) -> Person | None:
         """Return the person of a session and renew it; None if it is over."""
-        stored = await self.accounts.redis.get(self._key(cookie))
+        stored = await self.accounts.client.get(self._key(cookie))
         if stored is None:
             return None
         record = msgspec.json.decode(stored, type=SessionRecord)
@@ -199,14 +205,14 @@ class Sessions:
             left = record.began_at + longest - datetime.now(UTC)
             if left > timedelta(0):
                 with suppress(ResponseError):  # Redis refuses writes: the session ends a little earlier
-                    await self.accounts.redis.pexpire(self._key(cookie), min(IDLE, left))
+                    await self.accounts.client.pexpire(self._key(cookie), min(IDLE, left))
                 return account.person
         await self.end(cookie)
         return None
 
     async def end(self, cookie: str) -> None:
-        await self.accounts.redis.delete(self._key(cookie))
-        await note_change(self.accounts.redis, self.accounts.keys)
+        await self.accounts.client.delete(self._key(cookie))
+        await note_change(self.accounts.client, self.accounts.keys)
 
     def _key(self, cookie: str) -> str:
         return self.accounts.keys.session(sha256(cookie.encode("utf-8", "replace")).hexdigest())

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from redis.asyncio import Redis
@@ -16,6 +16,7 @@ from callkeeper.calls.metrics.snapshot import FigureReader, Minute
 from callkeeper.calls.pause import Pauses, parse_pauses
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.breakers import account_of
+from callkeeper.calls.store.in_bytes import PipelineInBytes, in_bytes
 from callkeeper.calls.store.last_listing import Standing, parse_standings
 from callkeeper.calls.store.push_intake import DOCTOR, EventEntry
 from callkeeper.calls.store.queries import Lookup, attention_of
@@ -90,7 +91,7 @@ class BoardContextReader:
 
     def __init__(self, redis: "Redis", lookup: Lookup, hour: "HourReader") -> None:
         self._hour = hour
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = redis
         self._lookup = lookup
         self._keys = lookup.keys
         self._signals = SignalReader(redis, lookup.keys)
@@ -99,7 +100,7 @@ class BoardContextReader:
 
     async def read(self) -> BoardContext:
         keys = self._keys
-        pipe = self._redis.pipeline(transaction=False)
+        pipe = in_bytes(self._redis).pipeline(transaction=False)
         for key in keys.attentions:
             pipe.hgetall(key)
         pipe.time().hgetall(keys.pause)
@@ -126,7 +127,7 @@ class BoardContextReader:
             budget=(await budget_use(self._redis, keys))[:BUDGETS_SHOWN],
         )
 
-    def _ask_events(self, pipe: Any) -> None:
+    def _ask_events(self, pipe: PipelineInBytes) -> None:
         if self._seen_ms is None:
             pipe.zrevrange(self._keys.events, 0, FIRST_EVENTS - 1, withscores=True)
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import Process, read_present
 from callkeeper.calls.schedule.reads import BUSY
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import RulesInForce
 from callkeeper.calls.stored_value import readable
@@ -99,7 +100,7 @@ class ProcessesPage:
     """Answers one request."""
 
     def __init__(self, redis: "Redis", keys: Keys, renderers: Renderers) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = redis
         self._keys = keys
         self._signals = SignalReader(redis, keys)
         self._renderers = renderers
@@ -110,7 +111,7 @@ class ProcessesPage:
     async def show(self, request: Request) -> Response:
         """Show the processes that report, and those that stopped or did not start."""
         signals = await self._signals.read()
-        in_force = readable(await self._redis.get(self._keys.rules), RulesInForce)
+        in_force = readable(await in_bytes(self._redis).get(self._keys.rules), RulesInForce)
         rows = rows_of(signals.processes, signals.now, in_force.digest if in_force is not None else "")
         return self._renderers.page(
             request,

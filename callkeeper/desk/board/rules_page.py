@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import unified_diff
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from callkeeper.calls.rules.condition_parsing import describe_condition
 from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import RulesInForce, read_rules_history
 from callkeeper.calls.stored_value import readable
@@ -136,7 +137,7 @@ class RulesPage:
         archive: ArchivedCalls | None,
     ) -> None:
         """Put the parts together; ``book`` are this process's own rules."""
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._redis = redis
         self._keys = keys
         self._book = book
         self._renderers = renderers
@@ -151,7 +152,7 @@ class RulesPage:
     async def show(self, request: Request) -> Response:
         """Show the rules in force, or others by their digest, and which were in force when."""
         history = await self._history()
-        in_force = readable(await self._redis.get(self._keys.rules), RulesInForce)
+        in_force = readable(await in_bytes(self._redis).get(self._keys.rules), RulesInForce)
         newest = in_force.digest if in_force is not None else self._book.digest
         digest = request.query_params.get("digest", newest)
         text = await self._text(digest)

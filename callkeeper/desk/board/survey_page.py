@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, rows_of
 from callkeeper.desk.access.rights import Person
@@ -29,8 +29,7 @@ class SurveyPage:
 
     async def show(self, request: Request) -> Response:
         """Show the table, contradicted assumptions first."""
-        redis: Any = self.redis  # its stubs cannot know that answers are bytes here
-        rows = rows_of(Survey.parse(await redis.hgetall(self.keys.survey)))
+        rows = rows_of(Survey.parse(await in_bytes(self.redis).hgetall(self.keys.survey)))
         return self.renderers.page(
             request,
             "survey.html",
