@@ -6,7 +6,7 @@ items are removed from the list of what needs a person.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -266,9 +266,7 @@ class WorkerRuntime:
 
     def _build(self) -> tuple[Tools, Institutions, Listing]:
         """Build the clients inside the running loop, because their connections belong to it."""
-        keys, outbox = self._keys, self._keys.outbox
-        figures, service = self._figures, self._service
-        open_webhook_client, open_archive = self._outlets.open_webhook_client, self._outlets.open_archive
+        keys, figures, service, outlets = self._keys, self._figures, self._service, self._outlets
         counting = Counting(figures)
         unreadable = UnreadableLog(self._log, figures)
         store = self.store_class(
@@ -276,8 +274,8 @@ class WorkerRuntime:
             keys=keys,
             kept_s=self._kept_s,
             lease=Lease(service.config.deadline_s),
-            outbox=outbox if open_webhook_client else None,
-            archive=keys.archive if open_archive else None,
+            outbox=keys.outbox if outlets.open_webhook_client else None,
+            archive=keys.archive if outlets.open_archive else None,
             due_in=self._wakeups.due_in,
             figures=figures,
             unreadable=unreadable,
@@ -286,16 +284,7 @@ class WorkerRuntime:
             number_key=number_key(service.config.access_token),
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
-        if open_webhook_client is not None:
-            sent = Store(
-                self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable, longest_pause_s=LONGEST_PAUSE_S
-            )
-            lookup = Lookup(self._redis, keys=keys)
-            attempts = DeliveryLog(self._redis, outbox, kept_s=self._kept_s)
-            self._outboxes.append(Deliveries(sent, lookup, open_webhook_client(), attempts, self._log, figures=figures))
-        if open_archive is not None:
-            queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
-            self._outboxes.append(open_archive(queue))
+        self._outboxes += self._open_outboxes(unreadable)
         tokens = RedisTokenStore(self._redis, keys.prefix)
         gate, monotonic = ServiceGate(store, self._log, figures, name=self._name), self._loop.time
         reseller = self.client_class(service.config, tokens, log=self._log, observe=gate.report, see=figures.see)
@@ -325,6 +314,17 @@ class WorkerRuntime:
         )
         listing = Listing(tools, service.reconcile_s, service.queue_page, on_due=self._wakeups.wake)
         return tools, institutions, listing
+
+    def _open_outboxes(self, unreadable: UnreadableLog) -> Iterator[Outbox]:
+        """Yield what sends settled calls to the webhook's receiver and to the archive, where there is one."""
+        redis, keys, kept_s, log = self._redis, self._keys, self._kept_s, self._log
+        if self._outlets.open_webhook_client is not None:
+            sent = Store(redis, keys=keys.outbox, kept_s=kept_s, unreadable=unreadable, longest_pause_s=LONGEST_PAUSE_S)
+            attempts = DeliveryLog(redis, keys.outbox, kept_s=kept_s)
+            client = self._outlets.open_webhook_client()
+            yield Deliveries(sent, Lookup(redis, keys=keys), client, attempts, log, figures=self._figures)
+        if self._outlets.open_archive is not None:
+            yield self._outlets.open_archive(ArchiveQueue(redis, keys, kept_s=kept_s, unreadable=unreadable))
 
     async def _close(self) -> None:
         if self._parts is not None:
