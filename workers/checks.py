@@ -230,6 +230,7 @@ def _charged(claim: Claim, reading: Reading) -> Call:
             and call.life.end_hinted_at is None
         )
         age = claim.tools.clock.age(reading.created_at, claim.now, epoch, may_be_old=not is_new)
+    # The lost record may have been checked for the member whom this reading names. It is folded in only afterwards.
     begun = replace(call, seen=replace(call.seen, person_id=reading.person_id or call.seen.person_id))
     charged = charge_earlier_record(begun, book, claim.item.epoch, claim.now, age=age)
     claim.entries += spent_checks(begun, charged, claim.now)

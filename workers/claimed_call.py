@@ -155,16 +155,10 @@ class Claim(msgspec.Struct):
         summary.add("calls")
         notes = sorted(map(parse_note, item.notes.values()), key=fold_order)
         before = call = parse_call(item.record) if item.record else new_call(call_id, notes, item.now)
-        held_until = item.epoch.since + tools.store.lease.hold
         call = replace(
             call,
             plan=replace(call.plan, checks_used=max(call.plan.checks_used, item.checks)),
-            last_claim=Obstacles(
-                standing=institutions.obstacle(call_id.institution_key),
-                standing_held_until=institutions.held_until(call_id.institution_key, item.now),
-                paused=item.pause.scope if item.pause else None,
-                effects_held_until=held_until if held_until > item.now else None,
-            ),
+            last_claim=_obstacles(call_id.institution_key, tools, institutions, item),
         )
         call, entries = _after_restarts(call, tools, item)
         for note in notes:
@@ -176,10 +170,8 @@ class Claim(msgspec.Struct):
         is_found = before.life.phase is Phase.HINTED and call.life.phase is not Phase.HINTED
         is_first_look = any(isinstance(note, Listed) and note.is_first_look for note in notes)
         if item.lost is None and is_found and not _is_begun(notes):
-            age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_first_look)
-            charged = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
-            entries += spent_checks(call, charged, item.now)
-            call = charged
+            call, lines = _charged(call, tools, item, may_be_old=is_first_look)
+            entries += lines
         known = _traces_behind(call, notes)
         trace = follow_trace(known[0] if known else None)
         if trace != call.trace:
@@ -340,6 +332,24 @@ class Claim(msgspec.Struct):
             self.tools.log.warning("login_failed", error=type(error).__name__)
             return False
         return True
+
+
+def _obstacles(institution_key: str, tools: Tools, institutions: Institutions, item: ClaimedItem) -> Obstacles:
+    """Return what keeps requests for the institution's calls back now."""
+    held_until = item.epoch.since + tools.store.lease.hold
+    return Obstacles(
+        standing=institutions.obstacle(institution_key),
+        standing_held_until=institutions.held_until(institution_key, item.now),
+        paused=item.pause.scope if item.pause else None,
+        effects_held_until=held_until if held_until > item.now else None,
+    )
+
+
+def _charged(call: Call, tools: Tools, item: ClaimedItem, *, may_be_old: bool) -> tuple[Call, list[Entry]]:
+    """Count the checks that a lost record may have spent on a call that has just been found; see `redis_restart`."""
+    age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=may_be_old)
+    charged = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
+    return charged, spent_checks(call, charged, item.now)
 
 
 def _traces_behind(call: Call, notes: Sequence[Note]) -> list[str]:

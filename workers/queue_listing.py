@@ -181,7 +181,8 @@ class Listing:
         now, is_narrow = item.now, asked == {Ask.LOOK} and progress.newest_at is not None
         to_the_end = is_due_to_the_end(progress, now) or Ask.FULL in asked
         if to_the_end or is_due_whole(progress, now, self.reconcile_s):
-            (progress, _), is_narrow = await self._whole(item, progress, summary, to_the_end=to_the_end), False
+            progress, _ = await self._whole(item, progress, summary, to_the_end=to_the_end)
+            is_narrow = False
         else:
             since, newest_id = list_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
             progress, pages = await self._pages(item, progress, summary, since=since)
