@@ -7,6 +7,7 @@ all of them are recorded, or none is confirmed.
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -17,7 +18,6 @@ from callkeeper.calls.notes import Pushed, encode_note
 from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.settlement import CONFIRM_LOOKS_S
 from callkeeper.calls.store.keys import KEYS, Keys, Retention
-from callkeeper.calls.store.script import Arg
 from callkeeper.calls.store.script_runner import Batching, Scripts
 from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper.service.push_event import PushEvent
@@ -50,6 +50,22 @@ class EventEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     alternate_id: str | None = None
     phone_last4: str | None = None
     is_test: bool = False
+
+
+class PushArguments(NamedTuple):
+    """What the script takes for each event, in its order and named as there; ``push.lua`` says what they are."""
+
+    event: bytes
+    member: str
+    also: str
+    alias: str
+    alias_of: str
+    led: str
+    inst: str
+    id: str
+    note: bytes
+    sample: str
+    is_sample: str
 
 
 class Intake:
@@ -100,7 +116,7 @@ class Intake:
         )
         return [answer[0] == 1, *[False] * (len(events) - 1)]
 
-    def _arguments(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
+    def _arguments(self, event: PushEvent, event_id: str, at: datetime) -> PushArguments:
         institution = event.institution_key
         spelled = event.voice_id or event.alternate_voice_id or ""
         voice_id, alternate_id = canonical_id(spelled), canonical_id(event.alternate_voice_id or spelled)
@@ -115,18 +131,18 @@ class Intake:
             spelled=spelling_of(spelled),
         )
         member = CallId(institution, voice_id).member
-        return (
-            _ENCODER.encode(_entry(event, event_id)),
-            member,
-            CallId(institution, alternate_id).member if alternate else member,
-            self._keys.alias(institution, alternate_id),
-            voice_id if alternate else "",
-            "" if event.voice_id else "1",
-            institution_member(institution),
-            note.note_id,
-            encode_note(note) if touches else b"",
-            self._keys.sample(institution),
-            "1" if event.is_test else "",
+        return PushArguments(
+            event=_ENCODER.encode(_entry(event, event_id)),
+            member=member,
+            also=CallId(institution, alternate_id).member if alternate else member,
+            alias=self._keys.alias(institution, alternate_id),
+            alias_of=voice_id if alternate else "",
+            led="" if event.voice_id else "1",
+            inst=institution_member(institution),
+            id=note.note_id,
+            note=encode_note(note) if touches else b"",
+            sample=self._keys.sample(institution),
+            is_sample="1" if event.is_test else "",
         )
 
     async def clear_wake(self) -> None:

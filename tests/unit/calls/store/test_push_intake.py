@@ -1,13 +1,15 @@
 """Recording of events that arrive at the same moment."""
 
 import asyncio
+import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import cast
 
 from fakeredis import FakeAsyncRedis
 
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.push_intake import Intake
+from callkeeper.calls.store.push_intake import Intake, PushArguments
 from callkeeper.service.push_event import PushEvent
 
 
@@ -45,3 +47,13 @@ async def test_events_of_one_moment_share_scripts_and_lose_nothing() -> None:
     }
     assert set(await redis.hkeys(keys.inbox("c:cu-0:v-0"))) == {b"push:start", b"push:end"}
     assert await redis.exists(keys.sample("cu-9"))
+
+
+def test_script_names_the_values_of_an_event_as_we_do() -> None:
+    """They are passed by their order, so both sides must have the same one."""
+    source = (files("callkeeper.calls") / "lua" / "push.lua").read_text()
+    named = re.search(r"local ([\w, ]+) = unpack\(ARGV, n, n \+ (\d+)\)", source)
+    assert named is not None
+    assert tuple(named[1].split(", ")) == PushArguments._fields
+    assert int(named[2]) + 1 == len(PushArguments._fields)
+    assert f"for n = rest, #ARGV, {len(PushArguments._fields)} do" in source
