@@ -107,7 +107,8 @@ class Institutions:
         self._monotonic = monotonic
         self._log = log
         self._counting = counting
-        self._keys = ManagedKeys(settings, log)
+        self.managed = ManagedKeys(settings, log)
+        """Which institutions the account manages, and which of them we act for."""
         self._requests = StandingRequests(service, store.budget.wait_s, monotonic, log, counting)
         self._standings: dict[str, Standing] = {}
         self.are_known = False
@@ -127,7 +128,7 @@ class Institutions:
     @property
     def keys(self) -> frozenset[str]:
         """The institutions that we act for."""
-        return self._keys.acted_for
+        return self.managed.acted_for
 
     def obstacle(self, institution_key: str) -> str | None:
         """Return why nothing may be done for an institution's calls; None if there is no obstacle."""
@@ -135,18 +136,6 @@ class Institutions:
             return FOREIGN
         standing = self._standings.get(institution_key)
         return UNKNOWN if standing is None else standing.obstacle
-
-    def is_left_to_others(self, institution_key: str) -> bool:
-        """Tell whether only our own settings exclude an institution, for which other workers act."""
-        return self._keys.is_left_to_others(institution_key)
-
-    def left_to_others(self) -> list[str]:
-        """Return all institutions of which `is_left_to_others` holds."""
-        return self._keys.left_to_others()
-
-    def spelling_kept(self, institution_key: str) -> str:
-        """Return the key that we act for instead of one that is the same in other capitals; else the key itself."""
-        return self._keys.spelling_kept(institution_key)
 
     def held_until(self, institution_key: str, now: datetime) -> datetime | None:
         """Return until when enrolls and rejects wait because the standing is not known; None if they need not."""
@@ -265,13 +254,13 @@ class Institutions:
         stored = {key: one for key, one in standings.items() if one.told_at is not None}
         owned = await self._owned(listed, stored)
         sure = {key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)}
-        missing = self._keys.needed(owned) - sure
+        missing = self.managed.needed(owned) - sure
         is_due = await self._is_due(missing, stored, now, seeks=sought is not None and sought not in owned)
         if is_due or await self._may_go_on(now):
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
-            self._store.breakers.acted_for = self._keys.allowed(owned)
+            self._store.breakers.acted_for = self.managed.allowed(owned)
             held = {key for key, one in stored.items() if one.obstacle is not None}
-            wanted = {LIST, *missing, *self._keys.allowed(held)}
+            wanted = {LIST, *missing, *self.managed.allowed(held)}
             asked = await self._requests.ask(wanted if is_due else wanted.intersection(self._requests.left), stored)
             self._see(asked, listed)
             answered = self._standings_of(asked.known, now)
@@ -280,17 +269,17 @@ class Institutions:
             owned = await self._owned(listed, stored)
             missing -= answered.keys()
         self._is_silent = self._requests.is_silent(missing)
-        self._keys.take(owned)
+        self.managed.take(owned)
         self._tell_keys()
         self._standings = handled_in_test(stored, self._in_test)
         self.are_known = True
-        self._keys.warn_of_unknown(
+        self.managed.warn_of_unknown(
             {key: self._standings[key].name if key in self._standings else None for key in owned}
         )
 
     def _standings_of(self, known: Mapping[str, Standing], now: datetime) -> dict[str, Standing]:
         """Return what the service has just said of institutions, as far as the settings do not exclude them."""
-        told = {key: replace(known[key], told_at=now) for key in self._keys.allowed(known)}
+        told = {key: replace(known[key], told_at=now) for key in self.managed.allowed(known)}
         return handled_in_test(told, self._in_test)
 
     def _tell_keys(self) -> None:
@@ -361,7 +350,7 @@ class Institutions:
             return
         if institution_key in self._missing:
             await self._listings.disown(institution_key)
-            self._keys.drop(institution_key)
+            self.managed.drop(institution_key)
             self._tell_keys()
             self._log.warning("institution_dropped", institution=institution_key)
 

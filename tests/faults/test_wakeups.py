@@ -22,8 +22,10 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from tests.harness.redis_in_step import VirtualLoop, emptied, in_step
+from tests.workers_built import institution_settings
 from workers.job_watchdog import POLL_EVERY_S, SOON_MS, Watchdog
 from workers.managed_institutions import ENLIST_S
+from workers.managed_keys import ManagedKeys
 from workers.shift import Shift, Wakeups
 
 RESUMED_S = 1.5
@@ -52,10 +54,7 @@ class Institutions:
         self.refresh_s = refresh_s
         self._store = store
         self._enlisted_at_s = -ENLIST_S
-
-    def left_to_others(self) -> list[str]:
-        """Return that none is."""
-        return []
+        self.managed = ManagedKeys(institution_settings(), structlog.get_logger())
 
     def is_stale(self) -> bool:
         """Tell that what is known is new."""
