@@ -20,7 +20,7 @@ from callkeeper.archive.migrating import migrate
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import encode_entry

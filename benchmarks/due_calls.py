@@ -13,7 +13,8 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed, fingerprint
-from callkeeper.calls.record import Call, Candidate, Ledger, Life, Marks, Names, Phase, Plan, Reading, Seen, encode_call
+from callkeeper.calls.record import Call, Candidate, Ledger, Life, Marks, Names, Phase, Plan, Reading, Seen
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.rules import RuleBook
 from callkeeper.calls.rules.matching import judge
 from callkeeper.calls.store.job_queue import Waker

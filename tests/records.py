@@ -11,7 +11,8 @@ from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.policies import Policies
-from callkeeper.calls.record import Call, StoredCall
+from callkeeper.calls.record import Call
+from callkeeper.calls.record_storage import StoredCall
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.steps import Step
 

@@ -24,7 +24,7 @@ from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.record import NewerRecord, parse_call
+from callkeeper.calls.record_storage import NewerRecord, parse_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue, Stored
 from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.last_errors import ErrorArea

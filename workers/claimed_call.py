@@ -37,16 +37,8 @@ from callkeeper.calls.notes import (
     traces_of,
 )
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import (
-    Call,
-    Obstacles,
-    Phase,
-    encode_call,
-    parse_call,
-    with_effect,
-    without_caller,
-    without_names,
-)
+from callkeeper.calls.record import Call, Obstacles, Phase, with_effect
+from callkeeper.calls.record_storage import encode_call, parse_call, without_caller, without_names
 from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,

@@ -26,7 +26,8 @@ from callkeeper.calls.effect_resolution import (
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.reading_folding import MOST_TEXT
-from callkeeper.calls.record import SCHEMA, Asked, CallStatements
+from callkeeper.calls.record import Asked, CallStatements
+from callkeeper.calls.record_storage import SCHEMA
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict

@@ -28,7 +28,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.pause import Pauses
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import MOST_OF_ONE
 from callkeeper.calls.store.in_bytes import in_bytes

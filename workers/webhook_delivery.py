@@ -25,7 +25,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
 from callkeeper.calls.outcomes_of_trails import CallOutcome, outcomes
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id

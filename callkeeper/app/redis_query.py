@@ -20,7 +20,7 @@ from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.settings import StoreSettings
 from callkeeper.app.terminal import Failed, say
 from callkeeper.calls.call_query import parse_span
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries

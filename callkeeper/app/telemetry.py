@@ -39,7 +39,7 @@ from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import WriteRefused
 from callkeeper.calls.metrics.redis_writer import Author, Kind
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.traceback_filter import filtered_traceback
 from callkeeper.service.tracing import SpanAttributes, SpanKind, SpanPlace, TraceSpan, first_span, is_trace, traced_by
 

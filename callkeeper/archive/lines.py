@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from callkeeper.calls.call_query import search_terms, spellings_of
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.phone_number import digits_of
-from callkeeper.calls.record import Call, encode_call, named_in, parse_call, without_unknown
+from callkeeper.calls.record import Call, named_in
+from callkeeper.calls.record_storage import encode_call, parse_call, without_unknown
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 
 GENESIS: Final = "0" * 64

@@ -15,7 +15,8 @@ from zlib import crc32
 
 import msgspec
 
-from callkeeper.calls.record import SCHEMA, Call, Candidate, NewerRecord, encode_call, parse_call
+from callkeeper.calls.record import Call, Candidate
+from callkeeper.calls.record_storage import SCHEMA, NewerRecord, encode_call, parse_call
 from callkeeper.service import PersonMatch, QueueEntry
 from callkeeper.service.endpoints import is_voice_id, spelling_of
 from callkeeper.service.tracing import is_trace

@@ -1,30 +1,19 @@
 """The record of one call: what we know of it, what we did, and when it is due next.
 
-It is immutable: a new fact makes a new record (``msgspec.structs.replace``). It is stored as JSON. Instants are aware UTC.
-
-Two releases share one Redis during an upgrade, so every new field is optional and has a default: that is how a record of an
-earlier release is read. A field of ``Call`` that this release does not know is kept when the record is saved; one inside an
-inner value (a ledger, a reading) is lost. If an earlier release would break a promise by acting on a record (a new phase, a
-new meaning, a new line of the trail that has an outcome), the new release raises ``schema`` in that record.
+It is immutable: a new fact makes a new record (``msgspec.structs.replace``). Instants are aware UTC. How it is stored, and
+what a new field must keep to: `callkeeper.calls.record_storage`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from inspect import isclass
-from itertools import accumulate, chain, pairwise
-from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, get_type_hints
 
 import msgspec
-from msgspec.structs import astuple, fields, replace
+from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.pause import PauseScope
-
-SCHEMA: Final = 2
-"""The highest schema number that this release reads. 2: a trail with a refusal that stands, which has an outcome."""
 
 CHECK_LIMIT = 20
 """Authentication checks the service makes for one call. Spec: Limits."""
@@ -231,11 +220,11 @@ class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
         return replace(self, kinds=tuple([one for one in self.kinds if one != kind]), calls=calls)
 
 
-class _Part(msgspec.Struct, frozen=True, gc=False):
+class RecordPart(msgspec.Struct, frozen=True, gc=False):
     """A part of a record. It is in no cycle, so Python's collector need not visit it (``gc``): 2 % of a check's CPU time."""
 
 
-class Names(_Part, frozen=True):
+class Names(RecordPart, frozen=True):
     """The ids of a call, their spelling, and its number."""
 
     spelled: str | None = None
@@ -250,7 +239,7 @@ class Names(_Part, frozen=True):
     phone_number: str | None = None
 
 
-class Life(_Part, frozen=True):
+class Life(RecordPart, frozen=True):
     """How far the call is: from the first hint to the end, and to the settled record."""
 
     phase: Phase = Phase.HINTED
@@ -296,7 +285,7 @@ class Life(_Part, frozen=True):
         return max((at for at in known if at and (first_seen_at is None or at <= first_seen_at)), default=None)
 
 
-class Seen(_Part, frozen=True):
+class Seen(RecordPart, frozen=True):
     """What the service has shown of the call. What was true once is remembered for the whole call.
 
     What the voice showed is remembered for the member who is assigned only. The names in storage are older: most end in
@@ -355,7 +344,7 @@ class Seen(_Part, frozen=True):
     """What other calls of its member or number showed, when this was last looked up."""
 
 
-class Plan(_Part, frozen=True):
+class Plan(RecordPart, frozen=True):
     """When the service is asked again, and how many of the 20 checks were used."""
 
     checks_used: int = 0
@@ -386,7 +375,7 @@ class Plan(_Part, frozen=True):
         return self.next_read_at if self.reads_failed and self.next_read_at is not None else now
 
 
-class Ledger(_Part, frozen=True):
+class Ledger(RecordPart, frozen=True):
     """What we have done to the call, effect by effect, and what other calls must know of it."""
 
     assign: Effect = Effect()
@@ -418,7 +407,7 @@ class Ledger(_Part, frozen=True):
         return effect
 
 
-class CallStatements(_Part, frozen=True):
+class CallStatements(RecordPart, frozen=True):
     """What people said about the call, and what a rule asks them."""
 
     were_made: bool = msgspec.field(name="has_statements", default=False)
@@ -452,7 +441,7 @@ class CallStatements(_Part, frozen=True):
         return self.asked if self.asked is not None and self.asked.closed_by is None else None
 
 
-class Written(_Part, frozen=True):
+class Written(RecordPart, frozen=True):
     """What the trail has, so that a repeated line is written once."""
 
     verdict: str | None = msgspec.field(name="last_verdict", default=None)
@@ -465,7 +454,7 @@ class Written(_Part, frozen=True):
     """Why no request can be sent; None once the service has answered."""
 
 
-class Obstacles(_Part, frozen=True):
+class Obstacles(RecordPart, frozen=True):
     """What keeps requests for a call back at the moment of a claim. It is the institution's or Redis's, not the call's."""
 
     standing: str | None = None
@@ -503,7 +492,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """What kept requests back at the last claim, for those who show the record. A decision uses the present."""
     unknown: Mapping[str, msgspec.Raw] = MappingProxyType({})
     """Fields that a newer release wrote. msgspec cannot encode this mapping, so that no record is stored in
-    parts by mistake: only `encode_call` knows the stored form."""
+    parts by mistake: only `callkeeper.calls.record_storage` knows the stored form."""
 
     def effect(self, kind: EffectKind) -> Effect:
         return self.ledger.of(kind)
@@ -517,93 +506,3 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
     """Return the record with one ledger replaced."""
     return replace(call, ledger=replace(call.ledger, **{kind: effect}))
-
-
-def without_names(call: Call, members: Collection[str | None]) -> Call:
-    """Return the record without the names of some members."""
-    seen = call.seen
-    candidates = tuple([replace(one, name="") if one.person_id in members else one for one in seen.candidates])
-    return replace(call, seen=replace(seen, candidates=candidates))
-
-
-def without_caller(call: Call) -> Call:
-    """Return the record without the caller's number and the members' names: what the service shows of people."""
-    call = without_names(call, {one.person_id for one in call.seen.candidates})
-    return replace(call, names=replace(call.names, phone_number=None))
-
-
-NEWER: Final = "written by a newer release: roll forward, or start a worker of that release"
-"""The attention reason of a call that no worker of a newer release has taken for a minute."""
-
-
-class NewerRecord(Exception):
-    """A newer release wrote this record or note, and an earlier one must not act on it."""
-
-    def __init__(self) -> None:
-        super().__init__(NEWER)
-
-
-_PARTS: Final = {name: part for name, part in get_type_hints(Call).items() if isclass(part) and issubclass(part, _Part)}
-_OWN: Final = tuple(field for field in fields(Call) if field.name not in {*_PARTS, "unknown"})
-StoredCall = msgspec.defstruct(
-    "StoredCall",
-    [
-        (one.encode_name, one.type, one.default if one.default_factory is msgspec.NODEFAULT else {})
-        for one in chain(_OWN, *map(fields, _PARTS.values()))
-    ],
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    gc=False,
-)
-"""A record as it is stored: the fields of all parts side by side, so that parts can change and stored records do not."""
-
-_own_values = attrgetter(*(field.name for field in _OWN))
-_part_values = attrgetter(*_PARTS)
-_ends = tuple(accumulate((len(part.__struct_fields__) for part in _PARTS.values()), initial=len(_OWN)))
-_SLICES: Final = [(part, slice(*ends)) for part, ends in zip(_PARTS.values(), pairwise(_ends), strict=True)]
-_ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(StoredCall)
-_NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_KNOWN: Final = frozenset(StoredCall.__struct_fields__)
-
-
-def encode_call(call: Call) -> bytes:
-    """Encode a record for storage, with the fields that this release does not know."""
-    encoded = _ENCODER.encode(StoredCall(*chain(_own_values(call), *map(astuple, _part_values(call)))))
-    return encoded if not call.unknown else encoded[:-1] + b"," + msgspec.json.encode(dict(call.unknown))[1:]
-
-
-def without_unknown(call: Call) -> Call:
-    """Return the record without the fields that this release does not know. They may be personal."""
-    return replace(call, unknown=MappingProxyType({}))
-
-
-def parse_call(stored: bytes, *, only_to_read: bool = False) -> Call:
-    """Decode a stored record. ``only_to_read``: nobody acts on it, so a newer release may have written it.
-
-    Raises:
-        NewerRecord: This release must not act on the record.
-        msgspec.MsgspecError: The stored record holds a value that no release writes.
-    """
-    try:
-        stored_call, unknown = _DECODER.decode(stored), {}
-    except msgspec.ValidationError:  # rare: an unknown field, or a value that no release writes
-        found = _NAMES.decode(stored)
-        if not only_to_read and "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
-            raise NewerRecord from None
-        unknown = {name: found[name].copy() for name in found.keys() - _KNOWN}
-        known = {name: found[name] for name in StoredCall.__struct_fields__ if name in found}
-        stored_call = _DECODER.decode(msgspec.json.encode(known))
-    values = astuple(stored_call)
-    call = Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], MappingProxyType(unknown)])
-    if call.schema > SCHEMA and not only_to_read:
-        raise NewerRecord
-    return call
-
-
-def readable_call(stored: bytes) -> Call | None:
-    """Decode a stored record for a list; None if it cannot be read. What needs a person is in the attention list."""
-    try:
-        return parse_call(stored)
-    except (NewerRecord, msgspec.MsgspecError):
-        return None

@@ -24,7 +24,7 @@ from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.call_query import FILTERS, FilterWrong
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.phone_number import digits_of
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.queries import Lookup

@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.item_names import CallId, parse_member
-from callkeeper.calls.record import Call, readable_call
+from callkeeper.calls.record import Call
+from callkeeper.calls.record_storage import readable_call
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.change_stream import Changes, order
 from callkeeper.calls.store.queries import Lookup

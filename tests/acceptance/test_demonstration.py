@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from redis import Redis as BlockingRedis
 
-from callkeeper.calls.record import parse_call
+from callkeeper.calls.record_storage import parse_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper_client import verify
 from callkeeper_sandbox.commands.run import addresses

@@ -23,7 +23,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Candidate, encode_call
+from callkeeper.calls.record import Candidate
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.openapi import document
 from tests.audit.conftest import Effort, Target, web_process

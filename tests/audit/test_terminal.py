@@ -25,7 +25,8 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.incident import Weight
 from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
-from callkeeper.calls.record import Call, Phase, Reading, Reason, encode_call
+from callkeeper.calls.record import Call, Phase, Reading, Reason
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import Keys

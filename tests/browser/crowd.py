@@ -15,7 +15,8 @@ from redis import Redis
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Call, Candidate, Phase, Reason, encode_call
+from callkeeper.calls.record import Call, Candidate, Phase, Reason
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.trail import Entry, encode_entry

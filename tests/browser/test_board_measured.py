@@ -12,7 +12,8 @@ from playwright.sync_api import Page, expect
 from redis import Redis
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.record import Call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.keys import Keys
 from tests.harness.browser import Stage
 from tests.unit.calls.specimens import call, reading

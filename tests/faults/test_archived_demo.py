@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import Redis
 
-from callkeeper.calls.record import parse_call
+from callkeeper.calls.record_storage import parse_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from tests.waiting import until

@@ -20,7 +20,8 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.notes import Distrusted, Resolved, Statement
-from callkeeper.calls.record import Call, Phase, parse_call
+from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.record_storage import parse_call
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import FARTHEST_MS

@@ -19,7 +19,8 @@ from callkeeper.app.connections import blocking_redis
 from callkeeper.app.redis_location import parse_location
 from callkeeper.app.settings import WebSettings, WorkerSettings
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Call, Phase, parse_call
+from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.record_storage import parse_call
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.trail import Entry, parse_trail
 from callkeeper_sandbox.demo.demonstration import (

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskTokens

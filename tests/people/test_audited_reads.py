@@ -17,7 +17,8 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.cli import main
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import Call, Names, encode_call
+from callkeeper.calls.record import Call, Names
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store import audit_log
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import Keys

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper_sandbox.service import population
 from tests.faults import audit
 from tests.faults.chaos import everything_is_settled, read_evidence

@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from callkeeper.app.cli import main
-from callkeeper.calls import notes, record, trail
+from callkeeper.calls import notes, record_storage, trail
 from callkeeper.calls.store import claims, last_listing, push_intake
 
 LATE_FIELDS = {
@@ -44,7 +44,7 @@ def newer(stored: Any) -> Any:
 def newer_call(call: Any) -> Any:
     """Add fields to a call. Every fourth gets a higher schema number, so that earlier releases leave it alone."""
     is_other = crc32(call["voice_id"].encode()) % 4 == 0 and call.get("phase") != "settled"
-    return {**newer(call), "schema": record.SCHEMA if is_other else 1}
+    return {**newer(call), "schema": record_storage.SCHEMA if is_other else 1}
 
 
 def older(stored: Any) -> Any:
@@ -80,15 +80,15 @@ class Reader:
 def become(version: str) -> None:
     """Make this process store and read data as another version does."""
     change = {"newer": newer, "older": older}[version]
-    _patch(record, _ENCODER=Writer(record._ENCODER, newer_call if version == "newer" else change))
+    _patch(record_storage, _ENCODER=Writer(record_storage._ENCODER, newer_call if version == "newer" else change))
     for module in (notes, last_listing, trail, push_intake):
         _patch(module, _ENCODER=Writer(vars(module)["_ENCODER"], change))
     if version == "older":
-        _patch(record, _DECODER=Reader(record._DECODER))
+        _patch(record_storage, _DECODER=Reader(record_storage._DECODER))
         return
-    _patch(record, _KNOWN=record._KNOWN | INVENTED.keys())
-    schema = record.SCHEMA + 1
-    for module in (record, notes, claims):
+    _patch(record_storage, _KNOWN=record_storage._KNOWN | INVENTED.keys())
+    schema = record_storage.SCHEMA + 1
+    for module in (record_storage, notes, claims):
         _patch(module, SCHEMA=schema)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from callkeeper.calls.effect_ledger import Effect
 from callkeeper.calls.notes import Note
-from callkeeper.calls.record import Candidate, Identity, Marks, Reading, StoredCall, Word
+from callkeeper.calls.record import Candidate, Identity, Marks, Reading, Word
+from callkeeper.calls.record_storage import StoredCall
 from callkeeper.calls.trail import Entry
 from tests.audit.controls import CONTROLS
 from tests.audit.controls_document import document

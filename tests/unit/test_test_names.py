@@ -23,6 +23,7 @@ KINDS: Final = ("tests/unit", "tests/integration")
 
 ELSEWHERE: Final = {
     # Records and enumerations alone:
+    "callkeeper/calls/record.py": "tests/unit/calls/test_record_storage.py",
     "callkeeper/calls/effect_ledger.py": "tests/unit/calls/test_effect_resolution.py",
     "callkeeper/calls/steps.py": "tests/unit/calls/test_decide.py",
     # Records and words of the Spec, which one table holds:

@@ -33,7 +33,8 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.notes import Merged, encode_note
 from callkeeper.calls.pause import Pauses, PauseScope, parse_pauses
-from callkeeper.calls.record import NEWER, SCHEMA, Call, encode_call, readable_call, without_caller, without_unknown
+from callkeeper.calls.record import Call
+from callkeeper.calls.record_storage import NEWER, SCHEMA, encode_call, readable_call, without_caller, without_unknown
 from callkeeper.calls.store.breakers import BreakerBox
 from callkeeper.calls.store.earlier_calls import EarlierCalls
 from callkeeper.calls.store.epoch_watch import EpochWatch

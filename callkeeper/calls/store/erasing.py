@@ -22,18 +22,8 @@ from callkeeper.calls.claimed_item import WHOLLY_ERASED, parse_unnamed
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.phone_number import digits_of, same_number
-from callkeeper.calls.record import (
-    Call,
-    Identity,
-    Word,
-    encode_call,
-    named_in,
-    readable_call,
-    with_effect,
-    without_caller,
-    without_names,
-    without_unknown,
-)
+from callkeeper.calls.record import Call, Identity, Word, named_in, with_effect
+from callkeeper.calls.record_storage import encode_call, readable_call, without_caller, without_names, without_unknown
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import hashed_number, place_of_number
 from callkeeper.calls.store.in_bytes import in_bytes

@@ -21,7 +21,8 @@ from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.item_names import CallId, institution_member, owner_of, parse_member
 from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
-from callkeeper.calls.record import Call, Obstacles, parse_call, readable_call
+from callkeeper.calls.record import Call, Obstacles
+from callkeeper.calls.record_storage import parse_call, readable_call
 from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, Keys
 from callkeeper.calls.store.last_listing import Standing

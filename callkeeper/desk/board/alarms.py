@@ -27,7 +27,8 @@ from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weigh
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.record import ASKED, NEWER, Call
+from callkeeper.calls.record import ASKED, Call
+from callkeeper.calls.record_storage import NEWER
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.board.board_context import BoardContext
 from callkeeper.desk.board.rows import LiveCall, address_of, slot_of

@@ -21,7 +21,7 @@ from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.effect_resolution import needs_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import FigureReader
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.store.audit_log import AuditLog
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.queries import Known, Queries

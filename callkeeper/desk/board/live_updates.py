@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import Visitor
 from callkeeper.desk.board.alarms import IncidentReader

@@ -11,7 +11,8 @@ import httpx
 from redis import Redis
 
 from callkeeper.calls.quantity import quantity
-from callkeeper.calls.record import Call, Phase, readable_call
+from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.record_storage import readable_call
 from callkeeper.calls.store.keys import Keys
 
 SETTLES_WITHIN_S: Final = 30.0

@@ -13,7 +13,8 @@ from callkeeper.app.cli import main
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
-from callkeeper.calls.record import Reason, encode_call
+from callkeeper.calls.record import Reason
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.job_queue import RECONCILE
 from callkeeper.calls.store.keys import Keys

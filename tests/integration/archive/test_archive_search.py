@@ -16,7 +16,7 @@ from callkeeper.archive.searching import SHIPPED, Sizes
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.call_query import SETTLED, CallQuery, parse_query
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup

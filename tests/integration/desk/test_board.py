@@ -20,7 +20,8 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.effect_resolution import UNREAD
 from callkeeper.calls.notes import EnrolledBeside, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.record import Asked, encode_call
+from callkeeper.calls.record import Asked
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.rules import Outcome, Rule
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing

@@ -9,7 +9,7 @@ import pytest
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.rules import load_rules
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind

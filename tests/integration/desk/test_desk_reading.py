@@ -8,7 +8,8 @@ import pytest
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed
-from callkeeper.calls.record import Call, Phase, encode_call
+from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import DeskRig

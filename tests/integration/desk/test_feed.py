@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.change_stream import Changes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callkeeper.calls.record import NEWER
+from callkeeper.calls.record_storage import NEWER
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY

@@ -11,7 +11,8 @@ from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.note_folding import fold_note, new_call
 from callkeeper.calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_note
-from callkeeper.calls.record import Call, Phase, Reason, encode_call
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.keys import Retention
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.push_event import PushEvent

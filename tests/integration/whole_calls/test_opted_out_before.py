@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.fact_derivation import earlier_calls_of
 from callkeeper.calls.notes import OptedOut
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified

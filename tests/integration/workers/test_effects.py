@@ -16,7 +16,8 @@ from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
+from callkeeper.calls.record import Reason, with_effect
+from callkeeper.calls.record_storage import encode_call, parse_call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.pausing import Pausing

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.reading_folding import reading_of
-from callkeeper.calls.record import Reading, encode_call, parse_call
+from callkeeper.calls.record import Reading
+from callkeeper.calls.record_storage import encode_call, parse_call
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase
 from tests.records import facts_of_record

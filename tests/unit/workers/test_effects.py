@@ -15,7 +15,8 @@ from callkeeper.calls.effect_resolution import (
     may_begin,
 )
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import SCHEMA, Asked, Phase
+from callkeeper.calls.record import Asked, Phase
+from callkeeper.calls.record_storage import SCHEMA
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict

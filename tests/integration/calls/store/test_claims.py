@@ -15,7 +15,8 @@ from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LostWrites, Placem
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
+from callkeeper.calls.record import Call, Names, Plan
+from callkeeper.calls.record_storage import encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from callkeeper.calls.store.keys import KEPT_S, Keys
 from callkeeper.calls.store.pausing import Pausing

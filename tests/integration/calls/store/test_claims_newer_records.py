@@ -13,7 +13,7 @@ from callkeeper.archive.lines import content_of
 from callkeeper.archive.tables import lines
 from callkeeper.calls.claimed_item import Placement, WriteRefused
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.record import NEWER, SCHEMA, NewerRecord, parse_call
+from callkeeper.calls.record_storage import NEWER, SCHEMA, NewerRecord, parse_call
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup

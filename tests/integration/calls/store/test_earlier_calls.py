@@ -16,7 +16,8 @@ from callkeeper.calls.fact_derivation import earlier_calls_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import Marks, encode_call, parse_call
+from callkeeper.calls.record import Marks
+from callkeeper.calls.record_storage import encode_call, parse_call
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.store.earlier_calls import DAY_S, MOST, MOST_NUMBERS, digits_compared
 from callkeeper.calls.store.keys import Keys

@@ -30,7 +30,8 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Listed, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import Identity, Word, encode_call, parse_call
+from callkeeper.calls.record import Identity, Word
+from callkeeper.calls.record_storage import encode_call, parse_call
 from callkeeper.calls.rules.file import parse_rules
 from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose

@@ -17,7 +17,8 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.notes import CheckWish, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.record import Call, Plan, encode_call
+from callkeeper.calls.record import Call, Plan
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.breakers import RequestResult
 from callkeeper.calls.store.claims import Store

@@ -4,7 +4,7 @@ from fakeredis import FakeAsyncRedis
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
 from callkeeper.calls.store.keys import Keys
 from tests.unit.calls.specimens import call

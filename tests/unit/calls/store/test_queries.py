@@ -3,7 +3,7 @@
 from fakeredis import FakeAsyncRedis
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries, attention_of
 from callkeeper.calls.trail import Entry, encode_entry

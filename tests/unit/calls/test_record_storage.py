@@ -12,7 +12,8 @@ from msgspec.structs import fields, replace
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Merged, encode_note, parse_note
-from callkeeper.calls.record import SCHEMA, Call, NewerRecord, encode_call, parse_call, without_unknown
+from callkeeper.calls.record import Call
+from callkeeper.calls.record_storage import SCHEMA, NewerRecord, encode_call, parse_call, without_unknown
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry, What, encode_entry, parse_trail
 from tests.conftest import examples
