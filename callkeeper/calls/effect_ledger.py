@@ -83,7 +83,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     requested_by: str | None = None
     """The core username it was sent under."""
     last_word: int = 0
-    """``Word.number`` of the last statement about it when it was sent; 0 for none."""
+    """``CallStatement.number`` of the last statement about it when it was sent; 0 for none."""
     remark: str | None = None
     resolved: int = 0
     """Order of the statement by which a person resolved it, or marked its refusal as seen; 0 if nobody did.

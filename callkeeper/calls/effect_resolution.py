@@ -26,7 +26,7 @@ from callkeeper.calls.member_evidence import (
     rejected_member,
 )
 from callkeeper.calls.policies import MANUAL_GREEN
-from callkeeper.calls.record import ASKED, Call, Identity, Phase, Reading, Reason, Word
+from callkeeper.calls.record import ASKED, Call, CallStatement, Identity, Phase, Reading, Reason
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
 from callkeeper.service.enumerations import CallStatus
 
@@ -271,7 +271,7 @@ def _is_enrolled_after(reject: Effect, call: Call) -> bool:
     return is_enrolled(call) and _shows(EffectKind.ENROLL, call.ledger.enroll, reading)
 
 
-def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:
+def word_for(kind: EffectKind, call: Call) -> CallStatement | Identity | None:
     """Return the last statement of a person that asks for an effect."""
     said = call.statements
     match kind:
@@ -289,7 +289,7 @@ def is_repeated(kind: EffectKind, call: Call) -> bool:
     return effect.arrived > 0 and not is_later(word_for(kind, call), effect)
 
 
-def is_later(word: Word | Identity | None, effect: Effect) -> bool:
+def is_later(word: CallStatement | Identity | None, effect: Effect) -> bool:
     """Tell whether a statement came after an effect was sent, or was given up unsent.
 
     Compares statement numbers, as clocks can be set back.

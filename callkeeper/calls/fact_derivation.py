@@ -26,6 +26,7 @@ from callkeeper.calls.person_lists import NO_LISTS, NamedLists
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import (
     Call,
+    CallStatement,
     Candidate,
     History,
     Identity,
@@ -34,7 +35,6 @@ from callkeeper.calls.record import (
     Obstacles,
     Reading,
     Seen,
-    Word,
 )
 from callkeeper.calls.statuses import FRAUD
 from callkeeper.service.endpoints import is_same_id
@@ -411,7 +411,7 @@ def _is_in_time(identity: Identity, life: Life) -> bool:
     return ended_at is None or identity.established_at <= ended_at + allowance
 
 
-def _is_contradicted(identity: Identity, wish: Word | None) -> bool:
+def _is_contradicted(identity: Identity, wish: CallStatement | None) -> bool:
     """Tell whether a person at the desk says that the caller is somebody else, whether or not that could be assigned."""
     if wish is None or wish.person_id in {None, identity.person_id}:
         return False

@@ -28,7 +28,7 @@ from callkeeper.service.enumerations import CallStatus
 from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
 
-SEEN_WITH_WORD = timedelta(seconds=10)
+SEEN_WITH_STATEMENT = timedelta(seconds=10)
 """A person may have seen on their screen what is read within this time after their statement."""
 
 FOUND_LATE = timedelta(seconds=15)
@@ -270,7 +270,7 @@ def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
     if identity is None or shown is None or not (identity.by_desk or is_perhaps_enrolled(before)):
         return call
     is_first = last is None or last.read_at <= identity.established_at
-    if identity.by_desk and is_first and shown.read_at <= identity.established_at + SEEN_WITH_WORD:
+    if identity.by_desk and is_first and shown.read_at <= identity.established_at + SEEN_WITH_STATEMENT:
         return call
     known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
     known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})

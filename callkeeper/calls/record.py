@@ -148,9 +148,9 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     operator: str | None = None
     remark: str | None = None
     number: int = 0
-    """Number of the statement; see ``Word``."""
+    """Number of the statement; see ``CallStatement``."""
     in_shadow: bool = False
-    """See ``Word``."""
+    """See ``CallStatement``."""
     is_doubted: bool = False
     """Something new was read against the caller: after this word and the first read that followed it, or after an enroll."""
 
@@ -168,8 +168,8 @@ class Asked(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     closed_by: str | None = None
 
 
-class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A person's statement at the desk: to distrust the caller, to assign, or to make a check."""
+class CallStatement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A person's statement at the desk as it is kept: to distrust the caller, to assign, or to make a check."""
 
     operator: str
     said_at: datetime
@@ -184,9 +184,9 @@ class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     if that was not known."""
 
 
-def named_in(note: Word | Identity | Effect) -> str | None:
+def named_in(note: CallStatement | Identity | Effect) -> str | None:
     """Return the member whom a note is about: the one it names, or of a distrust the one who stood on the call."""
-    return note.person_id or (note.member or None if isinstance(note, Word) else None)
+    return note.person_id or (note.member or None if isinstance(note, CallStatement) else None)
 
 
 class Mark(StrEnum):
@@ -418,9 +418,9 @@ class CallStatements(RecordPart, frozen=True):
     """What counts: a person's statement, else what the service established."""
     shown_identity: Identity | None = None
     """What the service established, if a person's statement counts instead. It counts again if that is taken back."""
-    distrusted: Word | None = None
-    assign_wish: Word | None = None
-    check_wish: Word | None = None
+    distrusted: CallStatement | None = None
+    assign_wish: CallStatement | None = None
+    check_wish: CallStatement | None = None
     withdrawn: Mapping[str, int] = {}
     """Up to which number statements of a kind were taken back, by kind (``callkeeper.calls.notes.Withdrawn``)."""
     asked: Asked | None = None

@@ -37,7 +37,7 @@ from callkeeper.calls.notes import (
     Withdrawn,
     statement_order,
 )
-from callkeeper.calls.record import Call, Identity, Phase, Reason, Word, with_effect
+from callkeeper.calls.record import Call, CallStatement, Identity, Phase, Reason, with_effect
 from callkeeper.calls.rules.book import Outcome, RuleBook
 from callkeeper.calls.rules.matching import may_act
 from callkeeper.calls.trail import Entry
@@ -92,7 +92,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             assert_never(note)
 
 
-def received_at(note: Statement | Word, now: datetime) -> datetime:
+def received_at(note: Statement | CallStatement, now: datetime) -> datetime:
     """Return when Redis received a statement. It is compared with the end; the clock of a web process may be wrong."""
     return min(instant(note.number), now) if note.number else note.said_at
 
@@ -201,8 +201,8 @@ def _word(
     person_id: str | None = None,
     reason: str = "",
     member: str | None = None,
-) -> Word:
-    return Word(
+) -> CallStatement:
+    return CallStatement(
         operator=note.operator,
         said_at=note.said_at,
         person_id=person_id,
@@ -233,7 +233,7 @@ def without_withdrawn(call: Call) -> Call:
     )
 
 
-def _is_taken(call: Call, word: Word | Identity, said_at: datetime, kind: str) -> bool:
+def _is_taken(call: Call, word: CallStatement | Identity, said_at: datetime, kind: str) -> bool:
     return statement_order(word.number, said_at) <= call.statements.withdrawn.get(kind, 0)
 
 
@@ -251,7 +251,7 @@ def in_shadow(before: Call, call: Call, book: RuleBook) -> Call:
     return replace(call, statements=replace(call.statements, identity=identity, distrusted=distrusted))
 
 
-def later(one: Word | None, other: Word | None) -> Word | None:
+def later(one: CallStatement | None, other: CallStatement | None) -> CallStatement | None:
     """Return the statement that Redis received later; the first of two equal ones."""
     if one is None or other is None:
         return one or other

@@ -18,7 +18,7 @@ from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from callkeeper.calls.policies import MANUAL_GREEN
-from callkeeper.calls.record import Call, Identity, Reason, Word
+from callkeeper.calls.record import Call, CallStatement, Identity, Reason
 from callkeeper.calls.trail import Entry
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call as SandboxCall
@@ -304,7 +304,7 @@ class Judge(Witness):
 
     def last_statements_count(self, record: Call, reached: list[Statement]) -> None:
         """Assert that of each type of statement that reached a record, it has the one that Redis received last."""
-        kept: dict[type[Statement], Word | Identity | None] = {
+        kept: dict[type[Statement], CallStatement | Identity | None] = {
             AssignWish: record.statements.assign_wish,
             Verified: record.statements.identity,
             Distrusted: record.statements.distrusted,

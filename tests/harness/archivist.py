@@ -14,7 +14,18 @@ from callkeeper.archive.database import Database
 from callkeeper.archive.lines import Content, content_of
 from callkeeper.archive.migrating import migrate
 from callkeeper.archive.writing import Writer
-from callkeeper.calls.record import Call, CallStatements, Candidate, Identity, Life, Names, Phase, Reason, Seen, Word
+from callkeeper.calls.record import (
+    Call,
+    CallStatement,
+    CallStatements,
+    Candidate,
+    Identity,
+    Life,
+    Names,
+    Phase,
+    Reason,
+    Seen,
+)
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
@@ -74,7 +85,7 @@ def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[
                 established_at=at,
                 remark="her dog",
             ),
-            distrusted=Word(operator="agent-7", said_at=at, reason="sounds odd"),
+            distrusted=CallStatement(operator="agent-7", said_at=at, reason="sounds odd"),
         ),
     )
     said = Entry(at=at, what="said", kind="distrusted", operator="agent-7", because="sounds odd")

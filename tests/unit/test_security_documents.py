@@ -9,14 +9,17 @@ import pytest
 
 from callkeeper.calls.effect_ledger import Effect
 from callkeeper.calls.notes import Note
-from callkeeper.calls.record import Candidate, Identity, Marks, Reading, Word
+from callkeeper.calls.record import CallStatement, Candidate, Identity, Marks, Reading
 from callkeeper.calls.record_storage import StoredCall
 from callkeeper.calls.trail import Entry
 from tests.audit.controls import CONTROLS
 from tests.audit.controls_document import document
 
 ROOT = Path(__file__).parents[2]
-STORED: tuple[type[Any], ...] = (StoredCall, Candidate, Effect, Identity, Marks, Reading, Word, Entry, *get_args(Note))
+STORED: tuple[type[Any], ...] = (
+    *(StoredCall, Candidate, Effect, Identity, Marks, Reading, CallStatement, Entry),
+    *get_args(Note),
+)
 
 
 @pytest.mark.parametrize("record", STORED, ids=lambda record: record.__name__)

@@ -22,7 +22,7 @@ from callkeeper.calls.claimed_item import WHOLLY_ERASED, parse_unnamed
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.phone_number import digits_of, same_number
-from callkeeper.calls.record import Call, Identity, Word, named_in, with_effect
+from callkeeper.calls.record import Call, CallStatement, Identity, named_in, with_effect
 from callkeeper.calls.record_storage import encode_call, readable_call, without_caller, without_names, without_unknown
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import hashed_number, place_of_number
@@ -115,7 +115,7 @@ class Whose:
         return {one for one in others if _has_data(dataclasses.replace(self, person_id=one), call, trail, erased)}
 
 
-def _notes_of(call: Call) -> dict[str, Word | Identity | Effect]:
+def _notes_of(call: Call) -> dict[str, CallStatement | Identity | Effect]:
     """Return the parts of a record that may have words of a person about a member, by what they are."""
     said = call.statements
     words = {name: getattr(said, name) for name in ("identity", "distrusted", "assign_wish", "check_wish")}
@@ -174,7 +174,7 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
                 call = with_effect(call, EffectKind(name), replace(note, remark=None))
             case Identity():
                 statements[name] = replace(note, remark=None)
-            case Word():
+            case CallStatement():
                 statements[name] = replace(note, reason="")
     call = without_caller(without_unknown(call)) if is_own else without_names(call, {whose.person_id} - {None})
     numbers = tuple([one for one in call.ledger.marked_numbers if not is_own and one != whose.hashed])

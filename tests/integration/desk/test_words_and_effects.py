@@ -10,7 +10,7 @@ from callkeeper.calls.notes import Merged
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import CallStatements, Life, Reason, Word
+from callkeeper.calls.record import CallStatement, CallStatements, Life, Reason
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
@@ -420,7 +420,7 @@ async def test_distrust_that_came_under_the_other_id_ends_what_was_verified_too(
     await desk.run(20)
     desk.clock.advance(5 * 3600)
     now, record = desk.clock.now, await desk.record(call)
-    word = Word(operator="x", said_at=now, number=int(now.timestamp() * 1000))
+    word = CallStatement(operator="x", said_at=now, number=int(now.timestamp() * 1000))
     statements = CallStatements(were_made=True, distrusted=word)
     other = Record(
         institution_key=record.institution_key,

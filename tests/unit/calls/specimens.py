@@ -13,6 +13,7 @@ from callkeeper.calls.notes import Listed
 from callkeeper.calls.reading_folding import fold_reading
 from callkeeper.calls.record import (
     Call,
+    CallStatement,
     Candidate,
     Identity,
     Ledger,
@@ -23,7 +24,6 @@ from callkeeper.calls.record import (
     Plan,
     Reading,
     Seen,
-    Word,
 )
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.matching import Verdict
@@ -70,9 +70,9 @@ def read_again(before: Call, now: datetime = NOW, **changes: Any) -> Call:
     return fold_reading(before, reading(read_at=now, **changes), BOOK, now)
 
 
-def word(operator: str = "ann", **changes: Any) -> Word:
+def word(operator: str = "ann", **changes: Any) -> CallStatement:
     """Return what a person at the desk said."""
-    return Word(operator=operator, said_at=NOW, **changes)
+    return CallStatement(operator=operator, said_at=NOW, **changes)
 
 
 def verified(by_desk: bool = True, person_id: str = "p-1", validation_type: str = "OneTimePasswordAuth") -> Identity:
@@ -152,7 +152,7 @@ IDENTITIES = st.builds(
     established_at=INSTANTS,
     operator=NAMED,
 )
-WORDS = st.builds(Word, operator=st.sampled_from(["ann", "bob"]), said_at=INSTANTS, person_id=st.none() | IDS)
+WORDS = st.builds(CallStatement, operator=st.sampled_from(["ann", "bob"]), said_at=INSTANTS, person_id=st.none() | IDS)
 CANDIDATES = st.lists(
     st.builds(Candidate, person_id=IDS, person_type=st.none() | st.sampled_from(["Primary", "Joint"])), max_size=3
 ).map(tuple)

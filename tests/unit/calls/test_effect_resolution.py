@@ -38,7 +38,7 @@ from callkeeper.calls.effect_resolution import (
     unresolved,
     without_service_words,
 )
-from callkeeper.calls.record import Asked, Call, Phase, Reason, Word
+from callkeeper.calls.record import Asked, Call, CallStatement, Phase, Reason
 from callkeeper.calls.steps import Read, Rest, Wait
 from tests.conftest import examples
 from tests.records import with_stored
@@ -312,7 +312,7 @@ def test_enroll_that_details_show_never_begins_anew() -> None:
 @pytest.mark.parametrize("kind", EffectKind)
 def test_word_that_reopened_an_effect_outlives_a_withdrawal(kind: EffectKind) -> None:
     """If what a person asked for once more is withdrawn, by the end of the call or a pause, it can be sent afterwards."""
-    word = Word(operator="ann", said_at=NOW, person_id="p-1", number=8)
+    word = CallStatement(operator="ann", said_at=NOW, person_id="p-1", number=8)
     withdrawn = Effect(state=EffectState.NONE, sent_at=NOW - seconds(60), attempts=3, last_word=7)
     asked = call(
         person_id=None, distrusted=word, assign_wish=word, identity=replace(verified(), number=8), **{kind: withdrawn}
@@ -361,7 +361,7 @@ def test_effect_is_begun_again_only_if_it_is_absent_and_may_be_sent(kind: Effect
 def test_effect_is_repeated_if_nobody_asked_for_it_since() -> None:
     """One that was never sent is not."""
     sent = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW, last_word=3)
-    said = Word(operator="ann", said_at=NOW, number=4)
+    said = CallStatement(operator="ann", said_at=NOW, number=4)
     assert not is_repeated(EffectKind.REJECT, call())
     assert is_repeated(EffectKind.REJECT, call(reject=sent))
     assert not is_repeated(EffectKind.REJECT, call(reject=sent, distrusted=said))

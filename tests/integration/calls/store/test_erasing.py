@@ -30,7 +30,7 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Listed, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import Identity, Word
+from callkeeper.calls.record import CallStatement, Identity
 from callkeeper.calls.record_storage import encode_call, parse_call
 from callkeeper.calls.rules.file import parse_rules
 from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
@@ -263,7 +263,7 @@ async def test_reason_in_a_trail_that_does_not_say_who_stood_stays(
     redis: "Redis", redis_url: str, database: Database, tmp_path: Path, member: str | None
 ) -> None:
     """Releases up to 0.4.0 wrote no member. What a stored line says decides what is erased, and what `verify` misses."""
-    said = Word(operator="ann", said_at=START, reason=REASON, member="p-7")
+    said = CallStatement(operator="ann", said_at=START, reason=REASON, member="p-7")
     call, (line, *rest) = settled(1, person_id="p-8", distrusted=said)
     trail = (replace(line, because="of the line", member=member), *rest, Entry(at=START, what="read", person_id="p-7"))
     await put(redis, call, trail)
@@ -840,7 +840,7 @@ async def test_hash_of_a_number_that_a_call_had_is_erased_with_the_number(
 ) -> None:
     """By an earlier number only that goes, because the call is another caller's; by its own all do, as the marks do."""
     hashes = {one: hashed_number(one, number_key(Secret("token"))) or "" for one in ("2025550009", "2025550001")}
-    asked = Word(operator="ann", said_at=START, reason=REASON_OF_ANOTHER)
+    asked = CallStatement(operator="ann", said_at=START, reason=REASON_OF_ANOTHER)
     call, trail = settled(1, marked_numbers=tuple(hashes.values()), check_wish=asked)
     member, keys = await put(redis, call, trail), Keys()
     for one in hashes.values():
