@@ -67,7 +67,7 @@ async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int
     return took_s, written
 
 
-async def _settle(redis: "Redis", calls: int) -> None:
+async def _settle(redis: Redis, calls: int) -> None:
     """Store settled calls in Redis that were never archived."""
     keys = Keys()
     for start in range(0, calls, FILLED):

@@ -80,7 +80,7 @@ def watch(plans: Sequence[Plan], schedule: Schedule) -> Watched:
         return asyncio.run(run(server.url))
 
 
-async def watch_calls(redis: "Redis", plans: Sequence[Plan], schedule: Schedule) -> Watched:
+async def watch_calls(redis: Redis, plans: Sequence[Plan], schedule: Schedule) -> Watched:
     """Run calls through a callkeeper on an empty Redis, in virtual time."""
     stage = Asgi()
     async with stage.client, stage.sandbox.client:

@@ -173,7 +173,7 @@ def _run(live: int, how: str, lasts_s: float) -> Found:
         return asyncio.run(run(server.url))
 
 
-async def _watch(stage: Asgi, redis: "Redis", live: int, changes: dict[str, float], lasts_s: float) -> Found:
+async def _watch(stage: Asgi, redis: Redis, live: int, changes: dict[str, float], lasts_s: float) -> Found:
     """Keep this many calls live for this long. Start another call for each that ends."""
     counted = _Counted(stage.transport)
     rig = Rig(stage, redis, replace(load_rules(None), **changes), transport=counted)  # type: ignore[arg-type]

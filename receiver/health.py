@@ -16,7 +16,7 @@ from callkeeper.calls.store.writable import refusal_of
 READY_WITHIN_S: Final = 1.0
 
 
-def health_routes(redis: "Redis", keys: Keys = KEYS) -> list[BaseRoute]:
+def health_routes(redis: Redis, keys: Keys = KEYS) -> list[BaseRoute]:
     """Build both routes. Their answers reveal no details.
 
     If the service is down, we stay ready. Otherwise the platform would stop routing pushes to us, and they would be
@@ -40,7 +40,7 @@ def health_routes(redis: "Redis", keys: Keys = KEYS) -> list[BaseRoute]:
     return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
-async def _takes_writes(redis: "Redis", keys: Keys) -> bool:
+async def _takes_writes(redis: Redis, keys: Keys) -> bool:
     """Tell whether Redis accepts writes. A replica or a full server does not."""
     role = await redis.role()
     return role[0] == b"master" and await refusal_of(redis, keys) is None

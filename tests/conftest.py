@@ -102,28 +102,28 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 
 @pytest.fixture(scope="session")
-def flushing_redis(redis_server: EmbeddedRedis) -> Iterator["BlockingRedis"]:
+def flushing_redis(redis_server: EmbeddedRedis) -> Iterator[BlockingRedis]:
     """Return the client that empties the server before each test. To connect takes longer than to empty."""
     with BlockingRedis.from_url(redis_server.url) as redis:
         yield redis
 
 
 @pytest.fixture
-def redis_url(redis_server: EmbeddedRedis, flushing_redis: "BlockingRedis") -> str:
+def redis_url(redis_server: EmbeddedRedis, flushing_redis: BlockingRedis) -> str:
     """Return the URL of the real Redis server, emptied."""
     flushing_redis.flushall()
     return redis_server.url
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
     """Return an asyncio client of the real Redis server, emptied."""
     async with with_command_packing(Redis.from_url(redis_url, driver_info=DRIVER)) as redis:
         yield redis
 
 
 @pytest.fixture
-def blocking_redis(redis_url: str) -> Iterator["BlockingRedis"]:
+def blocking_redis(redis_url: str) -> Iterator[BlockingRedis]:
     """Return a blocking client of the same server, for what enqueues jobs."""
     with BlockingRedis.from_url(redis_url, driver_info=DRIVER) as redis:
         yield redis

@@ -64,7 +64,7 @@ class Kept(NamedTuple):
 class MainJob:
     """One run: calls of every kind at an institution, and one at another institution; half of the pushes are lost."""
 
-    def __init__(self, names: Sequence[str], redis: "Redis", rps: float | None = None) -> None:
+    def __init__(self, names: Sequence[str], redis: Redis, rps: float | None = None) -> None:
         self.rig = PushedRig(redis, load_rules("demo"), institutions=(KEY, LAST), rps=rps)
         self.stage = self.rig.stage
         self.stage.sandbox.choose(names)
@@ -182,13 +182,13 @@ def may_lose(names: Sequence[str]) -> set[str]:
     return {promise for name in names for promise in (PROMISES if "slow" in name else NOT_KEPT.get(name, ()))}
 
 
-async def kept(names: Sequence[str], redis: "Redis", rps: float | None = None) -> dict[str, Kept]:
+async def kept(names: Sequence[str], redis: Redis, rps: float | None = None) -> dict[str, Kept]:
     """Run the main job under variants in an empty Redis; return which promises were kept."""
     await redis.flushdb()
     return await MainJob(names, redis, rps).run()
 
 
-async def not_kept(names: Sequence[str], redis: "Redis", rps: float | None = None) -> list[str]:
+async def not_kept(names: Sequence[str], redis: Redis, rps: float | None = None) -> list[str]:
     """Run the main job under variants in an empty Redis; return the promises that were not kept."""
     return lost_of(await kept(names, redis, rps))
 
@@ -214,19 +214,19 @@ def main(arguments: Sequence[str]) -> int:
     return asyncio.run(_with_redis(_print_promises, names))
 
 
-async def _with_redis(work: Callable[["Redis", Sequence[str]], Awaitable[int]], names: Sequence[str]) -> int:
+async def _with_redis(work: Callable[[Redis, Sequence[str]], Awaitable[int]], names: Sequence[str]) -> int:
     async with own_redis() as redis:
         return await work(redis, names)
 
 
-async def _print_one(redis: "Redis", names: Sequence[str]) -> int:
+async def _print_one(redis: Redis, names: Sequence[str]) -> int:
     job = MainJob(names, redis)
     lost = lost_of(await job.run())
     _say(f"not kept: {', '.join(lost) or 'nothing'}", *await job.told())
     return 0
 
 
-async def _print_promises(redis: "Redis", names: Sequence[str]) -> int:
+async def _print_promises(redis: Redis, names: Sequence[str]) -> int:
     """Say which promises hold under variants. If the service has a limit, also say which hold once it is set."""
     _say(f"variants: {', '.join(names) or 'none'}", "")
     promises = await kept(names, redis)
@@ -245,7 +245,7 @@ def _say_promises(promises: Mapping[str, Kept]) -> None:
         _say(f"| {name} | {'yes' if holds else '**no**'} | {how} |")
 
 
-async def _print_table(redis: "Redis", _names: Sequence[str]) -> int:
+async def _print_table(redis: Redis, _names: Sequence[str]) -> int:
     _say(f"| variant | {' | '.join(PROMISES)} |", f"|---|{'---|' * len(PROMISES)}")
     lost_under = {name: await not_kept([name] if name else [], redis) for name in ("", *VARIANTS)}
     others = [name for name, lost in lost_under.items() if name and not lost]

@@ -41,7 +41,7 @@ class Traffic:
     def __init__(
         self,
         names: Sequence[str],
-        redis: "Redis",
+        redis: Redis,
         *,
         credentials: Credentials = CREDENTIALS,
         between: Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport] = lambda stage: stage,
@@ -172,7 +172,7 @@ class Traffic:
         return self.stage.call(*script, *ends, phone_number=phone, key=key)
 
 
-async def surveyed(names: Sequence[str], redis: "Redis", waves: int = 1) -> Survey:
+async def surveyed(names: Sequence[str], redis: Redis, waves: int = 1) -> Survey:
     """Return the survey of traffic under variants, in an empty Redis."""
     await redis.flushdb()
     traffic = Traffic(names, redis)

@@ -17,7 +17,7 @@ PROGRESS_EVERY_S: Final = 1.0
 
 
 @asynccontextmanager
-async def progress(redis: "Redis", summary: JobSummary, job_key: str | None) -> AsyncIterator[None]:
+async def progress(redis: Redis, summary: JobSummary, job_key: str | None) -> AsyncIterator[None]:
     """Write the summary so far into a job's description, once a second while the block runs."""
     if job_key is None:
         yield

@@ -42,7 +42,7 @@ class Watchdog:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         waker: Waker,
         log: Any,
         *,

@@ -85,7 +85,7 @@ class CallWorker(SimpleWorker):
 
     def __init__(
         self,
-        connection: "Redis",
+        connection: Redis,
         *,
         job_class: type[Job],
         on_stop: Callable[[], None],

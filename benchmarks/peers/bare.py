@@ -27,7 +27,7 @@ async def _run(*, is_stored: bool) -> None:
             await redis.hset(RESULTS, mapping=dict.fromkeys(ids, ""))
 
 
-async def _check(redis: "Redis", client: Reseller, left: Iterator[str], *, is_stored: bool) -> None:
+async def _check(redis: Redis, client: Reseller, left: Iterator[str], *, is_stored: bool) -> None:
     for voice_id in left:
         result = await checked(client, voice_id)
         if is_stored:

@@ -24,7 +24,7 @@ def client() -> httpx.Client:
 
 
 @cache
-def redis() -> "Redis":
+def redis() -> Redis:
     """Return the pool of connections that all threads share."""
     return Redis.from_url(REDIS_URL)
 

@@ -19,7 +19,7 @@ class Check:
     """The clients that a check needs."""
 
     client: Reseller
-    redis: "Redis"
+    redis: Redis
 
 
 async def check(voice_id: str) -> None:

@@ -22,7 +22,7 @@ def waiting(redis: Any) -> list[str]:
     return [voice_id.decode() for voice_id in redis.lrange(IDS, 0, -1)]
 
 
-def store() -> "Redis":
+def store() -> Redis:
     """Return a client for storing results. All checks in flight share 64 connections."""
     return Redis(connection_pool=BlockingConnectionPool.from_url(REDIS_URL, max_connections=64, timeout=None))
 

@@ -22,7 +22,7 @@ def client() -> httpx.Client:
 
 
 @cache
-def redis() -> "Redis":
+def redis() -> Redis:
     """Return this process's connection."""
     return Redis.from_url(REDIS_URL)
 

@@ -27,7 +27,7 @@ OVER_AFTER: Final = timedelta(seconds=10)
 class AcknowledgementWatch:
     """Drops the acknowledgements of incidents that are over."""
 
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys) -> None:
         self._acknowledging = Acknowledging(redis, keys)
         self._signals = SignalReader(redis, keys)
         self._gone_since: dict[str, datetime] = {}

@@ -55,7 +55,7 @@ class AlertWatch:
 
     def __init__(
         self,
-        open_redis: Callable[[], "Redis"],
+        open_redis: Callable[[], Redis],
         courier: AlertCourier,
         log: Any,
         *,

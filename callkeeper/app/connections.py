@@ -47,7 +47,7 @@ def _with_command_packing(kind: Any) -> Any:
     return type(f"CommandPacking{kind.__name__}", (CommandPacking, kind), {})
 
 
-def with_command_packing(redis: "AsyncRedis") -> "AsyncRedis":
+def with_command_packing(redis: AsyncRedis) -> AsyncRedis:
     """Pack commands in C on all connections that a client opens from now on."""
     pool: Any = redis.connection_pool
     pool.connection_class = _with_command_packing(pool.connection_class)
@@ -68,22 +68,22 @@ _AWAY = (RedisConnectionError, RedisTimeoutError)
 _NO_PLACE = ("host", "port", "path", "connection_class")
 
 
-def receiver_redis(place: RedisLocation) -> "AsyncRedis":
+def receiver_redis(place: RedisLocation) -> AsyncRedis:
     """Connect for the receiver: one second and one retry, because the sender is waiting."""
     return _async(place, timeout_s=1.0, retries=1)
 
 
-def worker_redis(place: RedisLocation) -> "AsyncRedis":
+def worker_redis(place: RedisLocation) -> AsyncRedis:
     """Connect for a worker's moves: timeouts are well within a lease."""
     return _async(place, timeout_s=2.0, retries=2)
 
 
-def feed_redis(place: RedisLocation) -> "AsyncRedis":
+def feed_redis(place: RedisLocation) -> AsyncRedis:
     """Connect for the desk's feed: it blocks until there are changes, and does its own retries."""
     return _async(place, timeout_s=FEED_TIMEOUT_S, retries=0)
 
 
-def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> "Redis":
+def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> Redis:
     """Connect for threads, RQ and commands."""
     options = _waits(timeout_s) | {"retry": Retry(_backoff(), 1, supported_errors=_AWAY)}
     known = place.sentinels
@@ -111,7 +111,7 @@ def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:
         log.warning("redis_unencrypted", address=place.address)
 
 
-def _async(place: RedisLocation, *, timeout_s: float, retries: int) -> "AsyncRedis":
+def _async(place: RedisLocation, *, timeout_s: float, retries: int) -> AsyncRedis:
     retry = AsyncRetry(_backoff(), retries, supported_errors=_AWAY)
     options = _waits(timeout_s) | {"retry": retry, "max_connections": MOST_CONNECTIONS, "timeout": timeout_s}
     known = place.sentinels

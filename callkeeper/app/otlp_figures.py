@@ -107,7 +107,7 @@ class FigureExport:
 
     def __init__(
         self,
-        open_redis: Callable[[], "Redis"],
+        open_redis: Callable[[], Redis],
         keys: Keys,
         exporter: MetricExporter,
         source: Resource,
@@ -165,7 +165,7 @@ class FigureExport:
         async with self._open_redis() as redis:
             await self.leadership(redis).lead(lets_go=True)
 
-    async def _turn(self, redis: "Redis") -> None:
+    async def _turn(self, redis: Redis) -> None:
         """Export if this process leads. No error ends the thread: the next turn may succeed."""
         try:
             leads = await self.export(redis)
@@ -175,7 +175,7 @@ class FigureExport:
             if not leads:
                 self._watch.note(True)  # another process sends them, and logs if it cannot
 
-    async def export(self, redis: "Redis") -> bool:
+    async def export(self, redis: Redis) -> bool:
         """Send the figures once, if this process is or becomes the leader; return whether it is.
 
         Raises:
@@ -192,7 +192,7 @@ class FigureExport:
         self._watch.export(lambda: self._exporter.export(data) is MetricExportResult.SUCCESS)
         return True
 
-    async def _begun(self, redis: "Redis", now_ms: int) -> tuple[int, Resource]:
+    async def _begun(self, redis: Redis, now_ms: int) -> tuple[int, Resource]:
         """Return when the series began, in ms, and who sends them. Both stay until Redis loses the figures.
 
         The first point of a series that began unseen has no duration. That is how OTLP says so: see its data model.
@@ -206,7 +206,7 @@ class FigureExport:
         instance = f"{self._keys.prefix}-{source.decode()}"
         return int(since), self._source.merge(Resource({SERVICE_INSTANCE_ID: instance}))
 
-    def leadership(self, redis: "Redis") -> Leadership:
+    def leadership(self, redis: Redis) -> Leadership:
         """Return this process's part in being the one that sends."""
         leads_ms = int(self._every_s * 3000)
         return Leadership(redis, self._keys, at=self._keys.figures_leader, process=self._process, leads_ms=leads_ms)

@@ -39,8 +39,8 @@ class Pages:
 
 def pages(
     settings: WebSettings,
-    redis: "Redis",
-    jobs: "BlockingRedis",
+    redis: Redis,
+    jobs: BlockingRedis,
     desk: Desk,
     auditor: Auditor,
     log: FilteringBoundLogger,

@@ -31,7 +31,7 @@ COMMAND: Final = "command"
 """The user name of commands in the audit log."""
 
 
-def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+def query_redis(question: Callable[[Redis, Keys], Awaitable[T]]) -> T:
     """Run a query; ``question`` gets a client and the names of our keys.
 
     Raises:
@@ -52,13 +52,13 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
         raise _unanswered(settings, error) from None
 
 
-async def redis_now(redis: "Redis") -> datetime:
+async def redis_now(redis: Redis) -> datetime:
     """Return the present by Redis's clock."""
     seconds, microseconds = await redis.time()
     return datetime.fromtimestamp(int(seconds), UTC).replace(microsecond=int(microseconds))
 
 
-def query_jobs(question: Callable[["BlockingRedis", Keys], T]) -> T:
+def query_jobs(question: Callable[[BlockingRedis, Keys], T]) -> T:
     """Run a query over a blocking connection that answers in bytes, as RQ needs it.
 
     Raises:
@@ -80,7 +80,7 @@ def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
 
 
 async def note_command(
-    redis: "Redis", keys: Keys, event: AuditEvent, results: int | None = None, /, **parts: str
+    redis: Redis, keys: Keys, event: AuditEvent, results: int | None = None, /, **parts: str
 ) -> None:
     """Write into the audit log what was done at the command line, and how many lines were exported.
 

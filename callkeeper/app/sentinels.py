@@ -184,7 +184,7 @@ class _Master(AsyncRedis):
         return bool(known) and not (naming and all("failover_in_progress" not in master["flags"] for master in naming))
 
 
-def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":
+def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> AsyncRedis:
     """Return a client of the master, for asyncio; ``ssl`` in its options asks for TLS."""
     make: Any = AsyncSentinel  # it has no types
     kind = _FollowingTls if to_master.get("ssl") else _Following
@@ -195,7 +195,7 @@ def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: d
     return client
 
 
-def blocking_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "Redis":
+def blocking_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> Redis:
     """Return a client of the master, for threads and RQ; arguments as above."""
     make: Any = Sentinel  # it has no types
     kind = _BlockingFollowingTls if to_master.get("ssl") else _BlockingFollowing

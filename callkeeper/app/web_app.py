@@ -133,7 +133,7 @@ async def _on_bug(_request: Request, _error: Exception) -> Response:
 
 def _desk(
     settings: WebSettings,
-    redis: "Redis",
+    redis: Redis,
     waker: Waker,
     figures: Figures,
     book: RuleBook,

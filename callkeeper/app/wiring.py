@@ -165,7 +165,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
             account_use.end(pulse)
 
 
-def _require_account(account_use: AccountUse, keys: Keys, redis: "Redis") -> None:
+def _require_account(account_use: AccountUse, keys: Keys, redis: Redis) -> None:
     """Make sure that no other installation uses the account. If Redis is away, the log tells of one later."""
     others: Sequence[str] = ()
     with suppress(RedisError, OSError):
@@ -176,11 +176,11 @@ def _require_account(account_use: AccountUse, keys: Keys, redis: "Redis") -> Non
         raise AccountInUse(keys.prefix, others)
 
 
-def _noting(account_use: AccountUse, log: Any) -> Callable[["Redis"], None]:
+def _noting(account_use: AccountUse, log: Any) -> Callable[[Redis], None]:
     """Return what notes the use of the account, and logs once if another installation began while Redis was away."""
     known: list[str] = []
 
-    def note(redis: "Redis") -> None:
+    def note(redis: Redis) -> None:
         nonlocal known
         others = account_use.note(redis)
         if others and others != known:

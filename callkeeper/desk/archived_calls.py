@@ -120,9 +120,7 @@ async def archived_days(
     )
 
 
-async def kept_or_archived_rules(
-    redis: "Redis", keys: Keys, archive: ArchivedCalls | None, digest: str
-) -> bytes | None:
+async def kept_or_archived_rules(redis: Redis, keys: Keys, archive: ArchivedCalls | None, digest: str) -> bytes | None:
     """Return the text of rules, from Redis or from the archive; None if neither has it.
 
     Raises:

@@ -107,13 +107,13 @@ _POLICY = (
 )
 
 
-def dashboard(connection: "Redis", *, address: str, queue_name: str = QUEUE_NAME) -> ASGIApp:
+def dashboard(connection: Redis, *, address: str, queue_name: str = QUEUE_NAME) -> ASGIApp:
     """Build the pages of one queue, to be mounted behind the login. ``address``, without credentials, is only shown."""
     wsgi: Any = pages(connection, address=address, queue_name=queue_name)  # two typings of WSGI
     return cast("ASGIApp", WSGIMiddleware(wsgi, workers=_THREADS))
 
 
-def pages(connection: "Redis", *, address: str, queue_name: str) -> Flask:
+def pages(connection: Redis, *, address: str, queue_name: str) -> Flask:
     """Build the Flask application that `dashboard` serves."""
     _replace_readers()
     app = _Pages(connection)
@@ -153,7 +153,7 @@ class _OwnJobs:
     """The jobs of our queue."""
 
     @staticmethod
-    def fetch(job_id: str, connection: "Redis", serializer: object = None) -> ReadableJob:  # noqa: ARG004  (always JSON)
+    def fetch(job_id: str, connection: Redis, serializer: object = None) -> ReadableJob:  # noqa: ARG004  (always JSON)
         """Read a job.
 
         Raises:
@@ -166,7 +166,7 @@ class _OwnQueue(ReadableQueue):
     """Our queue, the only one that is listed."""
 
     @classmethod
-    def all(cls, connection: "Redis | None" = None, *_args: Any, **_options: Any) -> list[Queue]:
+    def all(cls, connection: Redis | None = None, *_args: Any, **_options: Any) -> list[Queue]:
         return [cls(_own_queue(), connection=connection)]
 
 
@@ -174,7 +174,7 @@ class _OwnWorkers:
     """The workers of our queue."""
 
     @staticmethod
-    def all(connection: "Redis") -> list[BaseWorker]:
+    def all(connection: Redis) -> list[BaseWorker]:
         """Return the workers that are registered for our queue."""
         return readable_workers(connection, _own_queue())
 
@@ -182,14 +182,14 @@ class _OwnWorkers:
 class _Pages(Flask):
     """The Flask application around the pages' blueprint."""
 
-    def __init__(self, connection: "Redis") -> None:
+    def __init__(self, connection: Redis) -> None:
         super().__init__(__name__, static_folder=str(files("rq_dashboard") / "static"), template_folder=None)
         # Werkzeug would redirect an address with a slash too many or too few to whatever the Host header names.
         self.url_map.strict_slashes = self.url_map.merge_slashes = self.url_map.redirect_defaults = False
         self._connection = connection
 
     @property
-    def redis_conn(self) -> "Redis":
+    def redis_conn(self) -> Redis:
         """The connection that every request uses."""
         return self._connection
 

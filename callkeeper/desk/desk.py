@@ -31,8 +31,8 @@ class Desk:
 
     def __init__(
         self,
-        redis: "Redis",
-        waiting_redis: "Redis",
+        redis: Redis,
+        waiting_redis: Redis,
         *,
         tokens: Sequence[DeskToken],
         origins: tuple[str, ...],

@@ -153,7 +153,7 @@ def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: Samples) -
     return family
 
 
-async def read_everything(redis: "Redis", *, keys: Keys = KEYS, now: datetime | None = None) -> Everything:
+async def read_everything(redis: Redis, *, keys: Keys = KEYS, now: datetime | None = None) -> Everything:
     """Read all that is exported; ``now`` replaces Redis's clock.
 
     Raises:
@@ -183,7 +183,7 @@ def _paused_s(pauses: Pauses, now: datetime) -> Samples:
 class MetricsPage:
     """The page, an ASGI application."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys = KEYS) -> None:
         self._redis = redis
         self._keys = keys
 

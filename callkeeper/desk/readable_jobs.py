@@ -29,11 +29,11 @@ class ReadableJob(Job):
 
     is_readable = True
 
-    def __init__(self, id: str | None = None, connection: "Redis | None" = None, serializer: Any = None) -> None:  # noqa: A002  (RQ's own name)
+    def __init__(self, id: str | None = None, connection: Redis | None = None, serializer: Any = None) -> None:  # noqa: A002  (RQ's own name)
         super().__init__(id, connection, JSONSerializer)
 
     @classmethod
-    def fetch(cls, id: str, connection: "Redis | None" = None, serializer: Any = None) -> Self:  # noqa: A002  (RQ's own name)
+    def fetch(cls, id: str, connection: Redis | None = None, serializer: Any = None) -> Self:  # noqa: A002  (RQ's own name)
         """Read a job.
 
         Raises:
@@ -91,7 +91,7 @@ def _hold_to_size(raw_data: Any) -> None:
             raise ValueError(field)
 
 
-def readable_job(connection: "Redis", queue_name: str, job_id: str) -> ReadableJob:
+def readable_job(connection: Redis, queue_name: str, job_id: str) -> ReadableJob:
     """Read a job of a queue. One that has lost its origin counts as the queue's.
 
     Raises:
@@ -110,7 +110,7 @@ class ReadableQueue(Queue):
     job_class = ReadableJob
 
 
-def readable_workers(connection: "Redis", queue_name: str) -> list[BaseWorker]:
+def readable_workers(connection: Redis, queue_name: str) -> list[BaseWorker]:
     """Return the workers that are registered for a queue and can be read; their current jobs are readable ones."""
     keys: Any = connection.smembers(f"rq:workers:{queue_name}")
     workers = []

@@ -50,7 +50,7 @@ class Actions:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         store: Store,
         lookup: Lookup,
         feed: Feed,

@@ -54,7 +54,7 @@ class Tickets:
     tokens. Redis holds the tickets that were not used yet, by their SHA-256: reading Redis does not give a usable one.
     """
 
-    def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: Redis, tokens: DeskTokens, *, keys: Keys = KEYS) -> None:
         self._redis = in_bytes(redis)
         self._tokens = tokens
         self._signers = [(token, _signer(token)) for token in tokens.of_environment]

@@ -39,7 +39,7 @@ FLOOD = 5_000_000
 
 @pytest.fixture(scope="module")
 def _shared(
-    redis_server: EmbeddedRedis, flushing_redis: "Redis", tmp_path_factory: pytest.TempPathFactory
+    redis_server: EmbeddedRedis, flushing_redis: Redis, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     flushing_redis.flushall()
     with web_process(redis_server.url, tmp_path_factory.mktemp("shared")) as target:

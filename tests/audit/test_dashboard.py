@@ -60,7 +60,7 @@ ODD = (
 
 @pytest.fixture(scope="module")
 def target(
-    redis_server: EmbeddedRedis, flushing_redis: "Redis", tmp_path_factory: pytest.TempPathFactory
+    redis_server: EmbeddedRedis, flushing_redis: Redis, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     """Run one web process for all tests of this module. Redis is empty: another module's wrong logins count here too."""
     flushing_redis.flushall()

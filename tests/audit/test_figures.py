@@ -15,7 +15,7 @@ INVENTED = 40
 
 
 @pytest.mark.parametrize("kind", ["CallStart", "CallEnd"])
-async def test_invented_institutions_share_one_label(kind: str, sandbox_asgi: Asgi, redis: "Redis") -> None:
+async def test_invented_institutions_share_one_label(kind: str, sandbox_asgi: Asgi, redis: Redis) -> None:
     """Invented institutions in pushes share one label, so that they cannot fill Redis with metrics."""
     rig = Rig(sandbox_asgi, redis)
     for n in range(INVENTED):

@@ -520,7 +520,7 @@ async def test_redis_memory_runs_out(rig: Rig) -> None:
     assert "CallkeeperRedisMemory" in watch.fired
 
 
-async def _limit(redis: "Redis", limit: int) -> None:
+async def _limit(redis: Redis, limit: int) -> None:
     await redis.config_set("maxmemory", limit)
 
 

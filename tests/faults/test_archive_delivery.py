@@ -58,14 +58,14 @@ class Faulty(Writer):
 
 
 @pytest.fixture
-def archivist(sandbox_asgi: Asgi, redis: "Redis", database: Database) -> Archivist:
+def archivist(sandbox_asgi: Asgi, redis: Redis, database: Database) -> Archivist:
     """Return a rig with an archive whose database can fail."""
     rig = Archivist(sandbox_asgi, redis, database)
     rig.archiving.writer = Faulty(database, now_ms=rig.now_ms)
     return rig
 
 
-async def ttl(redis: "Redis", call_id: CallId) -> tuple[int, int]:
+async def ttl(redis: Redis, call_id: CallId) -> tuple[int, int]:
     """Return after how many seconds a call's record and trail expire; -1: never."""
     keys = Keys()
     return await redis.ttl(keys.item(call_id.member)), await redis.ttl(keys.trail(call_id.member))
@@ -383,7 +383,7 @@ async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivis
 @pytest.mark.parametrize("bad", [1, 4, 7])
 @pytest.mark.parametrize("refused_after_s", [WITHIN_S, ENOUGH_S - 0.1])
 async def test_no_call_is_written_after_its_lease(
-    archivist: Archivist, database: Database, blocking_redis: "BlockingRedis", bad: int, refused_after_s: float
+    archivist: Archivist, database: Database, blocking_redis: BlockingRedis, bad: int, refused_after_s: float
 ) -> None:
     """An erasure may have deleted its values since. The faulty call is found all the same, however slow the database is."""
     archivist.archiving.writer.fails = lambda _calls: ArchiveAway("OperationalError")  # type: ignore[attr-defined]

@@ -19,14 +19,14 @@ from workers.rq_worker import CallWorker
 
 
 @pytest.fixture
-def redis(redis_url: str) -> Iterator["Redis"]:
+def redis(redis_url: str) -> Iterator[Redis]:
     """Return a client of the real Redis."""
     with Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
-def queue(redis: "Redis") -> Queue:
+def queue(redis: Redis) -> Queue:
     """Return the queue of the workers."""
     return calls_queue(redis)
 
@@ -49,7 +49,7 @@ def shifts() -> Shifts:
     return Shifts()
 
 
-def work_off(redis: "Redis", shifts: Shifts) -> None:
+def work_off(redis: Redis, shifts: Shifts) -> None:
     """Run our worker class until the queue is empty, then restore the signal handlers."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     worker = CallWorker(
@@ -80,7 +80,7 @@ def was_called(trap: socket.socket) -> bool:
 
 
 def test_foreign_job_with_webhooks_is_parked_and_calls_nobody(
-    redis: "Redis", queue: Queue, shifts: Shifts, trap: socket.socket
+    redis: Redis, queue: Queue, shifts: Shifts, trap: socket.socket
 ) -> None:
     """A foreign job fails without its webhooks and callbacks being called, and the next job runs (D15)."""
     url = "http://{}:{}/".format(*trap.getsockname())
@@ -98,7 +98,7 @@ def test_foreign_job_with_webhooks_is_parked_and_calls_nobody(
     assert not was_called(trap)
 
 
-def test_dependent_of_a_foreign_job_never_runs(redis: "Redis", queue: Queue, shifts: Shifts) -> None:
+def test_dependent_of_a_foreign_job_never_runs(redis: Redis, queue: Queue, shifts: Shifts) -> None:
     """A job that depends on a foreign job is not enqueued (D15)."""
     queue.enqueue("os.getcwd", job_id="foreign")
     dependent = queue.enqueue("os.getcwd", depends_on="foreign")
@@ -107,9 +107,7 @@ def test_dependent_of_a_foreign_job_never_runs(redis: "Redis", queue: Queue, shi
     assert redis.llen(queue.key) == 0
 
 
-def test_pickled_and_malformed_jobs_are_failed_and_the_worker_lives(
-    redis: "Redis", queue: Queue, shifts: Shifts
-) -> None:
+def test_pickled_and_malformed_jobs_are_failed_and_the_worker_lives(redis: Redis, queue: Queue, shifts: Shifts) -> None:
     """A pickled job, one without data and one with a broken date are parked, and the job after them runs (C10)."""
     Queue(queue.name, connection=redis).enqueue("os.getcwd", job_id="pickled")
     queue.enqueue(ADVANCE, job_id="no-data")
@@ -122,7 +120,7 @@ def test_pickled_and_malformed_jobs_are_failed_and_the_worker_lives(
     assert set(FailedJobRegistry(queue=queue).get_job_ids()) == {"pickled", "no-data", "no-date"}
 
 
-def test_requeued_jobs_run_again_and_leave_nothing_behind(redis: "Redis", queue: Queue, shifts: Shifts) -> None:
+def test_requeued_jobs_run_again_and_leave_nothing_behind(redis: Redis, queue: Queue, shifts: Shifts) -> None:
     """Each requeued job runs once more and leaves no other job behind (C9)."""
     jobs = [queue.enqueue(ADVANCE) for _ in range(5)]
     work_off(redis, shifts)

@@ -89,7 +89,7 @@ class _PushEndpoint(httpx.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def own_redis() -> AsyncIterator["Redis"]:
+async def own_redis() -> AsyncIterator[Redis]:
     """Run a Redis until the block ends, and yield a client."""
     with TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
         async with Redis.from_url(server.url) as redis:

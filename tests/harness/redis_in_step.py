@@ -86,7 +86,7 @@ class InStep(CommandPacking, Connection):
         self._reader = self._writer = Wire(self.host, self.port)  # type: ignore[assignment]  # all that is used of both
 
 
-def in_step(url: str) -> "Redis":
+def in_step(url: str) -> Redis:
     """Return a client of a server that runs."""
     return Redis.from_pool(
         BlockingConnectionPool.from_url(url, connection_class=InStep, max_connections=MOST_CONNECTIONS)

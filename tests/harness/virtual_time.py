@@ -330,7 +330,7 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
+async def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a rig."""
     return Rig(sandbox_asgi, redis)
 

@@ -370,7 +370,7 @@ async def test_export_of_the_archive_needs_the_audit_log(redis: Redis, tmp_path:
     assert "voice_id" not in told.output
 
 
-def stop_writes(admin: "BlockingRedis", folder: Path) -> None:
+def stop_writes(admin: BlockingRedis, folder: Path) -> None:
     """Let Redis fail to save, after which it refuses writes (MISCONF)."""
     admin.config_set("save", "3600 1")
     folder.mkdir()

@@ -155,7 +155,7 @@ class CallEvidence:
         return next((entry for entry in self.entries(what) if kind is None or entry.kind == kind), None)
 
 
-async def read_installation(redis: "Redis", keys: Keys, institution_key: str) -> Installation:
+async def read_installation(redis: Redis, keys: Keys, institution_key: str) -> Installation:
     """Read which processes are alive, and what the rules of the workers do for an institution."""
     processes = await FigureReader(redis, keys=keys).processes()
     workers = tuple(process for process in processes if process.kind == "worker")
@@ -169,21 +169,21 @@ async def read_installation(redis: "Redis", keys: Keys, institution_key: str) ->
     )
 
 
-async def sample_at(redis: "Redis", keys: Keys, institution_key: str) -> datetime | None:
+async def sample_at(redis: Redis, keys: Keys, institution_key: str) -> datetime | None:
     """Return when an institution's last sample push arrived."""
     client = in_bytes(redis)
     stored = await client.get(keys.sample(institution_key))
     return instant(int(stored)) if stored else None
 
 
-async def read_survey(redis: "Redis", keys: Keys) -> Survey:
+async def read_survey(redis: Redis, keys: Keys) -> Survey:
     """Read what traffic says of the assumptions about the service."""
     client = in_bytes(redis)
     return Survey.parse(await client.hgetall(keys.survey))
 
 
 async def gather(
-    redis: "Redis",
+    redis: Redis,
     keys: Keys,
     *,
     institution_key: str,
@@ -220,7 +220,7 @@ async def gather(
     )
 
 
-async def _stray(redis: "Redis", keys: Keys, call: Call | None, began_at: datetime) -> tuple[StrayPush, ...]:
+async def _stray(redis: Redis, keys: Keys, call: Call | None, began_at: datetime) -> tuple[StrayPush, ...]:
     """Return the pushes since then from the caller's number that name another call, oldest first."""
     last4 = digits_of((call.names.phone_number or "") if call is not None else "")[-4:]
     if call is None or not last4:
@@ -241,7 +241,7 @@ def _sums(figures: Sequence[Snapshot], what: figure.Figure, label: str) -> Count
     return sum((each.by(what, label) for each in figures), Counter[str]())
 
 
-async def _deliveries(redis: "Redis", keys: Keys, call: Call | None, trail: Sequence[Entry]) -> OutcomeDelivery:
+async def _deliveries(redis: Redis, keys: Keys, call: Call | None, trail: Sequence[Entry]) -> OutcomeDelivery:
     log = DeliveryLog(redis, keys.outbox)
     if call is None or await log.receiver() is None:
         return OutcomeDelivery()

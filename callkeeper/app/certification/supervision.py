@@ -106,7 +106,7 @@ class Supervision:
                 at = query_redis(lambda redis, keys: until(lambda: self._new_sample(redis, keys, since), SAMPLE_WAIT_S))
         say(f"   It came at {at:%H:%M:%S}." if at is not None and _is_fresh(at, since) else "   None came.")
 
-    async def _new_sample(self, redis: "Redis", keys: Keys, now: datetime) -> datetime | None:
+    async def _new_sample(self, redis: Redis, keys: Keys, now: datetime) -> datetime | None:
         at = await sample_at(redis, keys, self._key)
         return at if _is_fresh(at, now) else None
 
@@ -138,7 +138,7 @@ class Supervision:
         self._prompt("Hang up, and press Enter at that moment")
         self._hung_up_at = query_redis(lambda redis, _keys: redis_now(redis))
 
-    async def _new_calls(self, redis: "Redis", keys: Keys, since: datetime) -> list[Call] | None:
+    async def _new_calls(self, redis: Redis, keys: Keys, since: datetime) -> list[Call] | None:
         """Return the institution's calls that were first seen since; None if there are none."""
         found = [
             call
@@ -160,7 +160,7 @@ class Supervision:
         Return whether it was not only the time.
         """
 
-        async def look(redis: "Redis", keys: Keys) -> bool | None:
+        async def look(redis: Redis, keys: Keys) -> bool | None:
             queries = Queries(redis, keys=keys)
             call, trail = await queries.load(call_id), await queries.trail(call_id)
             for entry in trail[self._told :]:
@@ -171,7 +171,7 @@ class Supervision:
 
         return query_redis(lambda redis, keys: until(lambda: look(redis, keys), wait_s)) is not None
 
-    async def _gather(self, redis: "Redis", keys: Keys, began_at: datetime, call_id: CallId | None) -> CallEvidence:
+    async def _gather(self, redis: Redis, keys: Keys, began_at: datetime, call_id: CallId | None) -> CallEvidence:
         """Read everything; wait a moment for what is still to come once a call is settled."""
         give_up_at = await redis_now(redis) + AFTERMATH
         while True:
@@ -209,7 +209,7 @@ async def until(look: Callable[[], Awaitable[T | None]], wait_s: float) -> T | N
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _began_at(redis: "Redis", keys: Keys, call_id: CallId) -> datetime:
+async def _began_at(redis: Redis, keys: Keys, call_id: CallId) -> datetime:
     """Return when a call was first seen."""
     call = await Queries(redis, keys=keys).load(call_id)
     return (call.life.first_seen_at if call is not None else None) or await redis_now(redis)

@@ -41,7 +41,7 @@ def _row(open_alert: OpenAlert) -> tuple[object, ...]:
     return open_alert.began_at, alert.weight, alert.title, alert.institution_key, sent_at
 
 
-async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:
+async def _load(redis: Redis, keys: Keys) -> list[OpenAlert]:
     found = await AlertState(redis, keys, "").load()
     return sorted(found.values(), key=lambda open_alert: open_alert.began_at)
 
@@ -70,7 +70,7 @@ def acknowledge(
         raise click.UsageError("--for must be between a minute and seven days")
     kind = IncidentKind(name)
 
-    async def change(redis: "Redis", keys: Keys) -> Acknowledgement | None:
+    async def change(redis: Redis, keys: Keys) -> Acknowledgement | None:
         acknowledging, done = Acknowledging(redis, keys), None
         if lasts is None:
             if not await acknowledging.end(kind, institution):

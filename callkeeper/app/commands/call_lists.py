@@ -107,7 +107,7 @@ def list_calls(
     query = _query(" ".join(words), filters)
     book = _book()
 
-    async def ask(redis: "Redis", keys: Keys) -> tuple[FoundCalls, dict[str, str]]:
+    async def ask(redis: Redis, keys: Keys) -> tuple[FoundCalls, dict[str, str]]:
         lookup = Lookup(redis, keys=keys)
         await _check(lookup, query.institution_key)
         attention = await lookup.attention()
@@ -162,7 +162,7 @@ def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str 
         raise Misused("give words to search for, such as the last digits")
     book = _book()
 
-    async def ask(redis: "Redis", keys: Keys) -> FoundCalls:
+    async def ask(redis: Redis, keys: Keys) -> FoundCalls:
         lookup = Lookup(redis, keys=keys)
         await _check(lookup, query.institution_key)
         any_id = typed if is_voice_id(typed) else ""

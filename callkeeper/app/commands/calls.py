@@ -175,7 +175,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     fail_if_spelled_otherwise(spellings)
 
 
-async def _is_archived(redis: "Redis", keys: Keys) -> bool:
+async def _is_archived(redis: Redis, keys: Keys) -> bool:
     """Tell whether workers copied the audit log into an archive lately. This process need not know its address."""
     client = in_bytes(redis)
     last = await client.get(keys.audit_archived)
@@ -263,7 +263,7 @@ def _resolution(*, applied: bool | None, seen: bool) -> Resolution:
 
 
 async def _resolve(
-    redis: "Redis",
+    redis: Redis,
     keys: Keys,
     voice_id: str,
     institution: str | None,

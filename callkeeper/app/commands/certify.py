@@ -94,7 +94,7 @@ def certify(
     sys.exit(0 if all_hold(found) else 1)
 
 
-async def _chosen(redis: "Redis", keys: Keys, institution: str | None, voice_id: str | None) -> CallId | str:
+async def _chosen(redis: Redis, keys: Keys, institution: str | None, voice_id: str | None) -> CallId | str:
     """Return the call to certify, or the institution whose next call it is.
 
     Raises:

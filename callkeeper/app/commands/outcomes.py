@@ -74,19 +74,19 @@ def replay(which: str | None, failed_since: timedelta | None, institution: str |
     say(f"{which}: posted again by the next worker that is free")
 
 
-async def _refuse_if_nobody_posts(redis: "Redis", keys: Keys) -> None:
+async def _refuse_if_nobody_posts(redis: Redis, keys: Keys) -> None:
     """Refuse a request that no worker would carry out."""
     if await DeliveryLog(redis, keys.outbox).receiver() is None:
         raise Misused(NOBODY_POSTS)
 
 
-async def _replay_failed(redis: "Redis", keys: Keys, since: datetime) -> int:
+async def _replay_failed(redis: Redis, keys: Keys, since: datetime) -> int:
     await _refuse_if_nobody_posts(redis, keys)
     await note_command(redis, keys, AuditEvent.REDELIVERED, detail="replay-failed")
     return await Replays(redis, keys.outbox).failed_since(since)
 
 
-async def _replay(redis: "Redis", keys: Keys, which: str, institution: str | None) -> None:
+async def _replay(redis: Redis, keys: Keys, which: str, institution: str | None) -> None:
     queries, replays = Lookup(redis, keys=keys), Replays(redis, keys.outbox)
     place = place_of(which)
     call_id = place[0] if place else await find_call(queries, which, institution)
@@ -113,7 +113,7 @@ def test(wait_s: float) -> None:
     say(f"accepted: {words}")
 
 
-async def _test(redis: "Redis", keys: Keys, wait_s: float) -> Attempt | None:
+async def _test(redis: Redis, keys: Keys, wait_s: float) -> Attempt | None:
     log = DeliveryLog(redis, keys.outbox)
     await _refuse_if_nobody_posts(redis, keys)
     name = await Replays(redis, keys.outbox).test()

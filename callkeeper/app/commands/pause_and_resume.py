@@ -84,7 +84,7 @@ def pause(
     )
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
-    async def change(redis: "Redis", keys: Keys) -> tuple[KnownInstitutions, Pauses, bool]:
+    async def change(redis: Redis, keys: Keys) -> tuple[KnownInstitutions, Pauses, bool]:
         from callkeeper.calls.metrics.snapshot import FigureReader  # noqa: PLC0415  (it imports RQ)
 
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
@@ -129,7 +129,7 @@ def resume(
     operator, because = _one_line(operator, "--operator"), _one_line(because, "--because")
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
-    async def change(redis: "Redis", keys: Keys) -> tuple[Pauses, KnownInstitutions]:
+    async def change(redis: Redis, keys: Keys) -> tuple[Pauses, KnownInstitutions]:
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
         pauses = await pausing.pauses()
         problems = [problem for each in places if (problem := why_not_resumed(each, pauses, known))]
@@ -159,7 +159,7 @@ def pauses(limit: int, *, as_json: bool) -> None:
     The history holds the last 200 pauses and resumptions.
     """
 
-    async def read(redis: "Redis", keys: Keys) -> tuple[Pauses, KnownInstitutions, list[PastPause]]:
+    async def read(redis: Redis, keys: Keys) -> tuple[Pauses, KnownInstitutions, list[PastPause]]:
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
         return await pausing.pauses(), known, past_pauses(await pausing.history())[:limit]
 

@@ -246,7 +246,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
     refuse_two_formats(as_json=as_json, as_csv=as_csv)
     wanted = AuditFilter(since=datetime.now(UTC) - since if since is not None else None, **named)
 
-    async def read(redis: "Redis", keys: Keys) -> list[Audited]:
+    async def read(redis: Redis, keys: Keys) -> list[Audited]:
         with archive_of_environment() as archive:
             found, answered = await audited_or_archived(AuditLog(redis, keys=keys), archive, wanted, most=limit)
         if not answered:
@@ -278,10 +278,10 @@ def _row(audited: Audited) -> tuple[object, ...]:
     return (at, entry.event, entry.who, entry.operator, entry.institution, entry.voice_id, entry.words, entry.status)
 
 
-def _change(event: AuditEvent, what: str, work: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+def _change(event: AuditEvent, what: str, work: Callable[[Redis, Keys], Awaitable[T]]) -> T:
     """Change something, and record it in the audit log, unless there was nothing to change; return the result."""
 
-    async def change(redis: "Redis", keys: Keys) -> T:
+    async def change(redis: Redis, keys: Keys) -> T:
         result = await work(redis, keys)
         if result:
             await note_command(redis, keys, event, detail=what)

@@ -44,7 +44,7 @@ service.add_command(certify)
 def retry() -> None:
     """Let workers try again at once, also a refused login. Use this after the cause is repaired."""
 
-    async def change(redis: "Redis", keys: Keys) -> list[Breaker]:
+    async def change(redis: Redis, keys: Keys) -> list[Breaker]:
         breakers = await retry_service(redis, keys)
         await note_command(redis, keys, AuditEvent.RETRIED)
         return breakers

@@ -4,9 +4,9 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from redis.asyncio import Redis
 
 from callkeeper.app.certification.evidence import read_survey
 from callkeeper.app.redis_query import note_command, query_redis, redis_now
@@ -21,9 +21,6 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import VERDICTS, Sight, SurveyRow, SurveyVerdict, exported, rows_of
 from callkeeper.service.errors import ResellerError
 from callkeeper.service.survey_questions import MOST, PLAN, Asking, Ended
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 PACE_S = 0.2
 """The least time between two questions, in seconds."""
@@ -88,7 +85,7 @@ def _ask() -> None:
     settings = WorkerSettings.load(os.environ)
     config = service_config(settings.service)
 
-    async def asked(redis: "Redis", keys: Keys) -> tuple[int, str]:
+    async def asked(redis: Redis, keys: Keys) -> tuple[int, str]:
         figures, store = Figures(), Store(redis, keys=keys, rps=settings.service_rps)
         ahead = datetime.now(UTC) - await redis_now(redis)
 
@@ -127,7 +124,7 @@ def _ask() -> None:
         raise Failed(f"the service was not asked everything: {safe(problem)}")
 
 
-async def _ended(redis: "Redis", keys: Keys) -> Ended | None:
+async def _ended(redis: Redis, keys: Keys) -> Ended | None:
     """Return a call that has ended, if there is one."""
     client = in_bytes(redis)
     members = await client.zrevrange(keys.settled, 0, 0)

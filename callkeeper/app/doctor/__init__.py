@@ -89,7 +89,7 @@ async def examine(
 
 
 def _sections(
-    redis: "Redis",
+    redis: Redis,
     known: WorkerSettings | WebSettings,
     worker: WorkerSettings | None,
     web: WebSettings | None,
@@ -121,7 +121,7 @@ async def _all(findings: Awaitable[Iterable[Finding]]) -> AsyncIterator[Finding]
 
 
 async def _service(
-    redis: "Redis", worker: WorkerSettings, web: WebSettings | None, institutions: set[str]
+    redis: Redis, worker: WorkerSettings, web: WebSettings | None, institutions: set[str]
 ) -> AsyncIterator[Finding]:
     """Check the service; add the institutions whose queue was asked for to ``institutions``."""
     from callkeeper.app.doctor.service_account import service_findings  # noqa: PLC0415  (of the extra worker)

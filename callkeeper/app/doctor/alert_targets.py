@@ -10,7 +10,7 @@ from callkeeper.calls.store.alert_state import AlertState
 from callkeeper.calls.store.keys import Keys
 
 
-async def alert_findings(redis: "Redis", keys: Keys, settings: AlertSettings) -> list[Finding]:
+async def alert_findings(redis: Redis, keys: Keys, settings: AlertSettings) -> list[Finding]:
     """Check each address without sending anything."""
     courier = AlertCourier(settings.addresses)
     if not courier.targets:

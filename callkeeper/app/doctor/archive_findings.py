@@ -17,7 +17,7 @@ _MIGRATE = "run callkeeper archive migrate as a role that owns the tables; the r
 
 
 async def archive_findings(
-    redis: "Redis", keys: Keys, settings: ArchiveSettings | None, *, may_migrate: bool
+    redis: Redis, keys: Keys, settings: ArchiveSettings | None, *, may_migrate: bool
 ) -> list[Finding]:
     """Check the archive. Without an archive and waiting calls, return nothing.
 

@@ -73,12 +73,12 @@ _FOLLOWS: Final = {
 """Lines that say the same as an incident, or follow from it."""
 
 
-async def current_incidents(redis: "Redis", keys: Keys) -> list[Incident]:
+async def current_incidents(redis: Redis, keys: Keys) -> list[Incident]:
     """Return what the board shows, equal incidents of many institutions as one."""
     return merged(incidents_of(await SignalReader(redis, keys).read()))
 
 
-async def provider_findings(redis: "Redis", keys: Keys) -> list[Finding]:
+async def provider_findings(redis: Redis, keys: Keys) -> list[Finding]:
     """Report the identity provider's last error, until it answers again."""
     client = in_bytes(redis)
     errors = parse_errors([await client.hgetall(keys.errors)], await redis_now(redis))

@@ -72,7 +72,7 @@ def extra_findings(*loaded: WebSettings | WorkerSettings | None) -> list[Finding
     return [fault(Topic.SETTINGS, detail, how_to_install([extra]), about=needed[extra]) for extra in missing(needed)]
 
 
-async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) -> frozenset[str]:
+async def released_variables(redis: Redis, keys: Keys, *, is_release: bool) -> frozenset[str]:
     """Return the variables that any version stored in its release step. A release step adds those of this version.
 
     Without this list, a rollback would be refused for a variable that only the newer version knows.

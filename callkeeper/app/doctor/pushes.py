@@ -33,7 +33,7 @@ NEWEST = 5000
 """Number of events that are searched for the last one of each institution. Older ones are known by when they counted."""
 
 
-async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str]) -> list[Finding]:
+async def push_findings(redis: Redis, keys: Keys, institutions: Iterable[str]) -> list[Finding]:
     """Check the last hour's pushes, and the last push and sample of each institution."""
     client = in_bytes(redis)
     now = await redis_now(redis)

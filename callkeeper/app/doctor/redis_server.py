@@ -30,7 +30,7 @@ FULL, TOO_FULL = 0.7, 0.9
 _PINGS: Final = 15
 
 
-async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
+async def store_findings(redis: Redis, place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
     """Check Redis. If it does not answer, or refuses what every process needs, return only that fault."""
     if missing := await asyncio.to_thread(missing_rights, place, keys):
         return [fault(Topic.REDIS, f"{place.address}: our user lacks rights: {' '.join(missing)}", REMEDY)]
@@ -41,7 +41,7 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS
         return [fault(Topic.REDIS, f"{place.address} {failure.what}", failure.advice)]
 
 
-async def _server_findings(redis: "Redis", place: RedisLocation, keys: Keys) -> list[Finding]:
+async def _server_findings(redis: Redis, place: RedisLocation, keys: Keys) -> list[Finding]:
     client = in_bytes(redis)
     info: dict[str, Any] = await client.info()
     if (mode := other_mode(info)) is not None:
@@ -129,7 +129,7 @@ def _memory(info: Mapping[str, Any]) -> Finding:
     return graded(Topic.REDIS_MEMORY, used / limit, detail, remedy, warn=FULL, fail=TOO_FULL)
 
 
-async def _writes(redis: "Redis", keys: Keys) -> list[Finding]:
+async def _writes(redis: Redis, keys: Keys) -> list[Finding]:
     """Report why Redis refuses writes, if it does. The other checks continue."""
     refusal = await refusal_of(redis, keys)
     if refusal is None:

@@ -50,7 +50,7 @@ _WITHIN_S: Final = 5.0
 
 
 async def service_findings(
-    redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
+    redis: Redis, settings: WorkerSettings, named: Mapping[str, frozenset[str]]
 ) -> AsyncIterator[Finding]:
     """Check that nobody else uses our account, and the service with a separate login, whose token is not stored.
 
@@ -96,7 +96,7 @@ async def service_findings(
         await service.aclose()
 
 
-def _budget(redis: "Redis", settings: WorkerSettings) -> RequestBudget:
+def _budget(redis: Redis, settings: WorkerSettings) -> RequestBudget:
     """Return the request budget that the workers keep to."""
     try:
         limits = dict(settings.rule_book().limits)
@@ -124,7 +124,7 @@ async def _take_permit(budget: RequestBudget, key: str) -> bool:
     return True
 
 
-async def _paced(redis: "Redis", settings: WorkerSettings, queues: int) -> list[Finding]:
+async def _paced(redis: Redis, settings: WorkerSettings, queues: int) -> list[Finding]:
     """Say that the request limit makes the doctor wait, if there are more queues than it allows in a second."""
     uses = await budget_use(redis, settings.store.keys)
     per_s = next((use.limit_per_s for use in uses if not use.institution_key), settings.service_rps)
@@ -137,7 +137,7 @@ async def _paced(redis: "Redis", settings: WorkerSettings, queues: int) -> list[
     return [ok(Topic.BUDGET, detail, about="of the doctor")]
 
 
-async def clock_finding(redis: "Redis", config: ServiceConfig) -> Finding:
+async def clock_finding(redis: Redis, config: ServiceConfig) -> Finding:
     """Compare Redis's clock, which sets all due times, with the service's and this machine's."""
     ahead_s = time.time() - (await redis_now(redis)).timestamp()
     clocks = {"this machine": ahead_s}

@@ -41,7 +41,7 @@ _LIFT: Final = (
 )
 
 
-async def work_findings(redis: "Redis", keys: Keys, incidents: Sequence[Incident]) -> list[Finding]:
+async def work_findings(redis: Redis, keys: Keys, incidents: Sequence[Incident]) -> list[Finding]:
     """Check processes, due times and everything that waits. ``incidents`` have lines of their own."""
     figures = FigureReader(redis, keys=keys)
     processes = await figures.processes()
@@ -59,7 +59,7 @@ async def work_findings(redis: "Redis", keys: Keys, incidents: Sequence[Incident
     ]
 
 
-async def waiting_findings(redis: "Redis", keys: Keys) -> list[Finding]:
+async def waiting_findings(redis: Redis, keys: Keys) -> list[Finding]:
     """Check what waits for a person: attention items and pauses."""
     present = await read_present(redis, keys=keys)
     return [_attention(present.attention), *await _pauses(redis, keys)]
@@ -146,7 +146,7 @@ def _attention(reasons: Counter[str]) -> Finding:
     return warning(Topic.ATTENTION, f"{quantity(doubts.total(), 'needs a person', 'need a person')}: {detail}", remedy)
 
 
-async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
+async def _pauses(redis: Redis, keys: Keys) -> list[Finding]:
     """Report every pause. A pause of an institution that does not exist stops nothing."""
     known = await Queries(redis, keys=keys).institutions()
     lines = pause_lines(await Pausing(redis, keys=keys).pauses(), known)

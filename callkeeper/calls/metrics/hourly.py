@@ -110,7 +110,7 @@ class Hours:
 class HourlySums:
     """Reads the sums. It changes nothing."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys = KEYS) -> None:
         self._redis = in_bytes(redis)
         self._keys = keys
 

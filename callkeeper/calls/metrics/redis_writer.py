@@ -126,7 +126,7 @@ class FigureWriter:
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._script = Script(keys, "add_figures", constants={"MOST_PLACES": MOST_PLACES})
 
-    def write(self, redis: "Redis", *, is_last: bool = False) -> None:
+    def write(self, redis: Redis, *, is_last: bool = False) -> None:
         """Write what was counted since the last time. ``is_last`` also says that this process ends on purpose.
 
         Raises:
@@ -137,7 +137,7 @@ class FigureWriter:
         self._compare_clocks(sent_at_s, now_ms)
         self.figures.written(batch)
 
-    def note_started(self, redis: "Redis") -> None:
+    def note_started(self, redis: Redis) -> None:
         """Remove the record that a process of this kind did not start on this machine, because this one did.
 
         Raises:
@@ -145,7 +145,7 @@ class FigureWriter:
         """
         redis.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
 
-    async def write_async(self, redis: "AsyncRedis", *, is_last: bool = False) -> None:
+    async def write_async(self, redis: AsyncRedis, *, is_last: bool = False) -> None:
         """Do what `write` does, from a coroutine."""
         batch, sent_at_s = self._batch(), self._monotonic()
         _, now_ms = await redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
@@ -236,11 +236,11 @@ class Reporter:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         writer: FigureWriter,
         *,
         every_s: float = EVERY_S,
-        also: Callable[["Redis"], object] = lambda _: None,
+        also: Callable[[Redis], object] = lambda _: None,
     ) -> None:
         """``also``: what is written beside them, every time."""
         self._redis = redis

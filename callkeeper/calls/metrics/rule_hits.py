@@ -53,7 +53,7 @@ def hits_of(days: Sequence[Mapping[bytes, bytes]]) -> AllHits:
     return found
 
 
-async def read_hits(redis: "Redis", now: datetime, *, keys: Keys) -> AllHits:
+async def read_hits(redis: Redis, now: datetime, *, keys: Keys) -> AllHits:
     """Read the hits of all rules."""
     today = int(now.timestamp() // 86400)
     client = in_bytes(redis)

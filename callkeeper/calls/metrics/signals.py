@@ -178,7 +178,7 @@ class Signals:
 class SignalReader:
     """Reads the signals. However often it is called, it tests a write to Redis only every two seconds."""
 
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
         self._figures = FigureReader(redis, keys=keys)
@@ -272,7 +272,7 @@ def _replaced(stored: Mapping[bytes, bytes], pauses: Mapping[bytes, bytes]) -> R
     return Replaced(instant(float(stored[b"at"])), stored.get(b"is_empty") == b"1", restored, standing, again)
 
 
-def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
+def note_unstarted(redis: BlockingRedis, keys: Keys, kind: Kind) -> None:
     """Record for the board that a process on this machine did not start. ``FigureWriter.note_started`` removes it."""
     seconds, micros = redis.time()
     redis.hset(keys.unstarted, f"{kind}:{host()}", seconds * 1000 + micros // 1000)

@@ -164,7 +164,7 @@ class Process:
 class FigureReader:
     """Reads figures. It changes nothing."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys = KEYS) -> None:
         self._redis = in_bytes(redis)
         self._keys = keys
 
@@ -229,7 +229,7 @@ class Present:
     """0: no limit is set."""
 
 
-async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None = None) -> Present:
+async def read_present(redis: Redis, *, keys: Keys = KEYS, now_ms: int | None = None) -> Present:
     """Read the present state, nearly all of it in one round trip."""
     client = in_bytes(redis)
     pipe = client.pipeline(transaction=False)

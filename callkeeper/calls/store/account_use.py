@@ -63,7 +63,7 @@ class AccountUse:
         """The prefixes of others that must not work at the same time, as `note` found. Any thread may ask."""
         self._own = _Installation(keys.prefix, None if institutions is None else tuple(sorted(institutions)))
 
-    def note(self, redis: "Redis") -> list[str]:
+    def note(self, redis: Redis) -> list[str]:
         """Note that this installation works, and return the prefixes of others that must not work at the same time.
 
         Raises:
@@ -96,7 +96,7 @@ class AccountUse:
         """
         return any(each.acts_for(institution_key) for each in self._beside)
 
-    def end(self, redis: "Redis") -> None:
+    def end(self, redis: Redis) -> None:
         """Let what was noted expire soon. Other workers of this installation note it again before.
 
         Raises:
@@ -105,14 +105,14 @@ class AccountUse:
         now_s, _ = redis.time()
         redis.zadd(self._key, {msgspec.json.encode(self._own): now_s - FRESH_S + ENDS_WITHIN_S}, xx=True)
 
-    def others_now(self, redis: "Redis") -> list[str]:
+    def others_now(self, redis: Redis) -> list[str]:
         """Do what `others` does, for a thread."""
         now_s, _ = redis.time()
         return self._others(
             _parsed(cast("list[bytes]", redis.zrangebyscore(self._key, now_s - FRESH_S, now_s + FRESH_S)))
         )
 
-    async def others(self, redis: "AsyncRedis") -> list[str]:
+    async def others(self, redis: AsyncRedis) -> list[str]:
         """Return what `note` does, and note nothing.
 
         Raises:

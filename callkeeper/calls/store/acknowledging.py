@@ -17,7 +17,7 @@ from callkeeper.calls.survey import KNOWN_FIELD
 class Acknowledging:
     """Writes and reads acknowledgements."""
 
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = in_bytes(redis)
         self._key = keys.acknowledged
         self._survey = keys.survey

@@ -22,7 +22,7 @@ KEPT_S: Final = 7 * 86400
 class AlertState(Leadership):
     """Reads and writes the state of alerts."""
 
-    def __init__(self, redis: "Redis", keys: Keys, process: str) -> None:
+    def __init__(self, redis: Redis, keys: Keys, process: str) -> None:
         """Set up. ``process`` is a name that no other process has."""
         super().__init__(redis, keys, at=keys.alert_leader, process=process, leads_ms=LEADS_MS)
         self._redis = in_bytes(redis)

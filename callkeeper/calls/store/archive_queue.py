@@ -45,7 +45,7 @@ class ArchiveQueue(Store):
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         calls: Keys,
         *,
         kept_s: int = KEPT_S,

@@ -99,7 +99,7 @@ class LoginLimiter:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         log: FilteringBoundLogger,
         *,
         key: bytes,

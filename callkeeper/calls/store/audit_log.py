@@ -128,7 +128,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
 class AuditLog:
     """Writes and reads the log."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys) -> None:
         self._redis = in_bytes(redis)
         self._key = keys.audit
         self._archived_key = keys.audit_archived

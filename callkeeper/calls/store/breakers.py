@@ -117,14 +117,14 @@ def breakers_of(*stored: Mapping[bytes, bytes]) -> dict[Scope, Breaker]:
     return {scope: breaker for scope, breaker in found.items() if breaker is not None}
 
 
-async def open_breakers(redis: "Redis", keys: Keys = KEYS) -> list[Breaker]:
+async def open_breakers(redis: Redis, keys: Keys = KEYS) -> list[Breaker]:
     """Return the open breakers, the account's first."""
     client = in_bytes(redis)
     pipe = client.pipeline(transaction=False)
     return opened(*await pipe.hgetall(keys.breakers).hgetall(keys.endpoints).execute())
 
 
-async def service_away(redis: "Redis", keys: Keys = KEYS) -> Breaker | None:
+async def service_away(redis: Redis, keys: Keys = KEYS) -> Breaker | None:
     """Return the account's breaker if it is open: no requests are sent to the service at all."""
     return account_of(await open_breakers(redis, keys))
 
@@ -303,7 +303,7 @@ def _scopes(fields: Iterable[bytes]) -> list[Scope]:
     return [scope for scope in map(scope_of, fields) if scope is not None]
 
 
-async def retry_service(redis: "Redis", keys: Keys = KEYS, *, now_ms: int | None = None) -> list[Breaker]:
+async def retry_service(redis: Redis, keys: Keys = KEYS, *, now_ms: int | None = None) -> list[Breaker]:
     """Test everything behind an open breaker at once, also a refused login; return the open breakers.
 
     ``now_ms`` replaces Redis's clock.

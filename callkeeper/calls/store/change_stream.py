@@ -35,7 +35,7 @@ def order(position: str) -> tuple[int, int]:
 class Changes:
     """Reads the stream."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys = KEYS) -> None:
         self._redis = in_bytes(redis)
         self._key = keys.changes
 

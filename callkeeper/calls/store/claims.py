@@ -80,7 +80,7 @@ class Store(Inbox):
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         *,
         keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,

@@ -95,7 +95,7 @@ def place_of(message_id: str) -> tuple[CallId, int] | None:
 class DeliveryLog:
     """Reads and writes the log. ``keys`` are the outbox's."""
 
-    def __init__(self, redis: "Redis", keys: Keys, *, kept_s: int = KEPT_S) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, kept_s: int = KEPT_S) -> None:
         self._redis = in_bytes(redis)
         self._keys = keys
         self._kept_s = kept_s
@@ -137,7 +137,7 @@ class DeliveryLog:
 class Replays:
     """Asks the workers to post outcomes again, or now. ``keys`` are the outbox's."""
 
-    def __init__(self, redis: "Redis", keys: Keys, *, now_ms: Callable[[], int] | None = None) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, now_ms: Callable[[], int] | None = None) -> None:
         self._redis = in_bytes(redis)
         self._keys = keys
         self._inbox = Inbox(redis, keys=keys, now_ms=now_ms)

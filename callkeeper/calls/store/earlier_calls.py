@@ -82,7 +82,7 @@ def _by_member(stored: Iterable[Marks]) -> dict[str | None, Marks]:
 class EarlierCalls:
     """The marks of calls in Redis."""
 
-    def __init__(self, redis: "Redis", keys: Keys, *, number_key: bytes | None) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, number_key: bytes | None) -> None:
         """Set up. ``number_key`` of the hash that hides phone numbers is the same in every worker; None: no numbers."""
         self._redis = in_bytes(redis)
         self._keys = keys

@@ -214,7 +214,7 @@ def _ids_of(call: Call) -> set[str]:
 class Eraser:
     """Erases in Redis."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys, number_key: bytes | None = None) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys, number_key: bytes | None = None) -> None:
         """Set up. ``number_key`` finds the marks of a number (`earlier_calls`) of which no call is left."""
         self._redis = in_bytes(redis)
         self._keys = keys

@@ -127,7 +127,7 @@ class Inbox:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         *,
         keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,

@@ -29,7 +29,7 @@ NO_DEADLINE: Final = -1
 """No RQ timeout: its alarm would interrupt the shift's event loop. Our deadlines are asyncio timeouts."""
 
 
-def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[Job] | None = None) -> Queue:
+def calls_queue(connection: Redis, name: str = QUEUE_NAME, *, job_class: type[Job] | None = None) -> Queue:
     """Build the queue as all senders and workers must use it: its name, JSON jobs, no timeout.
 
     ``connection`` returns bytes, as RQ requires. ``job_class`` is also that of jobs whose worker was killed.
@@ -42,7 +42,7 @@ def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[
 class Waker:
     """Enqueues jobs over one blocking connection. Call it from a thread."""
 
-    def __init__(self, connection: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, connection: Redis, *, keys: Keys = KEYS) -> None:
         self._queue = calls_queue(connection, keys.queue_name)
 
     def enqueue(self, trigger: str) -> None:

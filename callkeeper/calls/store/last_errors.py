@@ -82,7 +82,7 @@ class ErrorNotes:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         keys: Keys,
         *,
         now: Callable[[], int | str] = lambda: "",

@@ -273,7 +273,7 @@ class Listings:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         *,
         keys: Keys = KEYS,
         unreadable: Callable[[str, str], None] = lambda _what, _about: None,

@@ -12,7 +12,7 @@ from callkeeper.calls.store.script_runner import Scripts
 class Leadership:
     """One process's part in being the leader for one purpose."""
 
-    def __init__(self, redis: "Redis", keys: Keys, *, at: str, process: str, leads_ms: int) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, at: str, process: str, leads_ms: int) -> None:
         self._scripts = Scripts(redis, keys=keys)
         self._at = at
         self._process = process

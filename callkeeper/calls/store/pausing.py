@@ -99,7 +99,7 @@ def _to_restore(place: str, pause: Pause) -> tuple[str, str, str]:
 class PauseWatch:
     """Looks at the pauses once a second in a process that does not claim, and restores them if Redis has lost them."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys) -> None:
         self._known = Script(keys, "remember")
         # Not `Scripts`: its pipeline would outlive a cancelled look, and connect again after the client was closed.
         self._script = AsyncScript(redis, self._known.source)
@@ -130,7 +130,7 @@ class PauseWatch:
 class Pausing:
     """Changes and reads pauses. Workers see them with their next claim, and when they book an effect or a check."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS, figures: Figures | None = None) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys = KEYS, figures: Figures | None = None) -> None:
         self._redis = in_bytes(redis)
         self.keys = keys
         self._scripts = Scripts(redis, figures, keys=self.keys)

@@ -73,7 +73,7 @@ class Intake:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         *,
         keys: Keys = KEYS,
         retention: Retention | None = None,

@@ -35,7 +35,7 @@ from callkeeper.service.endpoints import canonical_id
 class Queries:
     """Reads calls, trails and what needs a person."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS, slices: TimeSlices | None = None) -> None:
+    def __init__(self, redis: Redis, *, keys: Keys = KEYS, slices: TimeSlices | None = None) -> None:
         """Set up. ``slices``: read many calls in slices, so that other work of this process does not wait."""
         self._redis = in_bytes(redis)
         self.keys = keys

@@ -129,7 +129,7 @@ class RequestBudget:
     def __init__(
         self,
         scripts: Scripts,
-        redis: "Redis",
+        redis: Redis,
         keys: Keys,
         *,
         monotonic: Callable[[], float],
@@ -221,7 +221,7 @@ class RequestBudget:
         self._limited = frozenset(scope.decode() for scope in scopes)
 
 
-async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
+async def budget_use(redis: Redis, keys: Keys) -> list[BudgetUse]:
     """Return how much of each budget is used, the account's first; empty if no rate was set or learned."""
     client = in_bytes(redis)
     found = []

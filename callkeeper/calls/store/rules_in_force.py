@@ -37,7 +37,7 @@ class RulesInForce(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def put_in_force(
-    redis: "Redis", keys: Keys, digest: str, name: str, text: bytes = b"", *, host: str = "", release: str = ""
+    redis: Redis, keys: Keys, digest: str, name: str, text: bytes = b"", *, host: str = "", release: str = ""
 ) -> RulesInForce:
     """Record the rules that a worker starts with, and their text. If they are the same as before, the time stays.
 
@@ -68,7 +68,7 @@ class OwnRules:
     """Records with which rules a worker runs: once Redis accepts it, and again if it has lost that."""
 
     def __init__(
-        self, redis: "Redis", keys: Keys, digest: str, name: str, text: bytes, *, host: str, release: str
+        self, redis: Redis, keys: Keys, digest: str, name: str, text: bytes, *, host: str, release: str
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -84,13 +84,13 @@ class OwnRules:
                 self._were_put = True
 
 
-async def read_rules_history(redis: "AsyncRedis", keys: Keys, *, most: int = KEPT) -> list[RulesInForce]:
+async def read_rules_history(redis: AsyncRedis, keys: Keys, *, most: int = KEPT) -> list[RulesInForce]:
     """Return the newest changes of the rules, newest first. Each was in force until the one before it in the list."""
     stored = await in_bytes(redis).lrange(keys.rules_history, 0, most - 1)
     return [each for value in stored if (each := readable(value, RulesInForce)) is not None]
 
 
-async def read_rules_texts(redis: "AsyncRedis", keys: Keys, digests: Sequence[str]) -> dict[str, bytes]:
+async def read_rules_texts(redis: AsyncRedis, keys: Keys, digests: Sequence[str]) -> dict[str, bytes]:
     """Return the texts of rules by their digests. Those that are not kept are left out."""
     stored = await in_bytes(redis).hmget(keys.rules_texts, digests) if digests else []
     return {digest: text for digest, text in zip(digests, stored, strict=True) if text}

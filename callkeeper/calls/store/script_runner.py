@@ -255,7 +255,7 @@ class Scripts:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         figures: Figures | None = None,
         *,
         keys: Keys,

@@ -48,7 +48,7 @@ class GateRow:
     per_s: float | None = None
 
 
-async def gate_table(redis: "Redis", keys: Keys = KEYS) -> list[GateRow]:
+async def gate_table(redis: Redis, keys: Keys = KEYS) -> list[GateRow]:
     """Return the rows of all institutions first, then those of each."""
     client = in_bytes(redis)
     seconds, micros = await client.time()

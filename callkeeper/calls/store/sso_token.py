@@ -54,7 +54,7 @@ class RedisTokenStore:
         redis.exceptions.RedisError: By every method, if Redis is down or refuses writes.
     """
 
-    def __init__(self, redis: "Redis", prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, redis: Redis, prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
         self._known = {name: _script(Keys(prefix), name) for name in get_args(_Name)}
         self._scripts = {name: AsyncScript(redis, script.source) for name, script in self._known.items()}
         self._claimer_key = Keys(prefix).claimer(secrets.token_hex(8))
@@ -133,7 +133,7 @@ class Barred:
     since: datetime
 
 
-async def barred_scopes(redis: "Redis", keys: Keys = KEYS) -> list[Barred]:
+async def barred_scopes(redis: Redis, keys: Keys = KEYS) -> list[Barred]:
     """Return what is barred, the longest first."""
     client = in_bytes(redis)
     return barred_of(await client.hgetall(keys.refused))

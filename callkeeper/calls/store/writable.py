@@ -57,7 +57,7 @@ REFUSALS: Final = {
 }
 
 
-async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
+async def refusal_of(redis: Redis, keys: Keys) -> WriteRefusal | None:
     """Write a test key, and run a script, as every push does. Return why one was refused; None if none was."""
     try:
         await in_bytes(redis).set(keys.writable, 1, ex=_KEPT_S)

@@ -85,7 +85,7 @@ class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
 class DeskTokens:
     """Every token: of the environment, issued by ``callkeeper tokens``, or minted at the desk."""
 
-    def __init__(self, of_environment: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
+    def __init__(self, of_environment: Sequence[DeskToken], redis: Redis, *, keys: Keys) -> None:
         self.of_environment = of_environment
         self._redis = in_bytes(redis)
         self._keys = keys

@@ -23,7 +23,7 @@ _NOTED_EVERY_S: Final = 900.0
 class EmergencyLogin:
     """The shared login: its user, and a record of its uses."""
 
-    def __init__(self, login: AdminLogin, redis: "Redis", audit: AuditLog, *, keys: Keys) -> None:
+    def __init__(self, login: AdminLogin, redis: Redis, audit: AuditLog, *, keys: Keys) -> None:
         self.login = login
         self.account = Account(
             id=f"{SHARED}{login.user}",

@@ -95,7 +95,7 @@ class _Begun(msgspec.Struct, frozen=True):
 class Provider:
     """Sends people to the provider, and reads its answer."""
 
-    def __init__(self, config: OidcConfig, redis: "Redis", *, keys: Keys) -> None:
+    def __init__(self, config: OidcConfig, redis: Redis, *, keys: Keys) -> None:
         self._config = config
         self._redis = in_bytes(redis)
         self._keys = keys

@@ -80,7 +80,7 @@ REDIS_AWAY: Final = Alarm(
 class IncidentReader:
     """Reads the incidents that affect an institution, for the page of one of its calls."""
 
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys) -> None:
         self._signals = SignalReader(redis, keys)
 
     async def of(self, institution_key: str, institutions: frozenset[str] | None) -> list[Alarm]:

@@ -75,7 +75,7 @@ class Board:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         desk: Desk,
         *,
         log: FilteringBoundLogger,

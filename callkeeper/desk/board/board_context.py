@@ -89,7 +89,7 @@ class BoardContext:
 class BoardContextReader:
     """Reads the board context; remembers which events of the log it has seen."""
 
-    def __init__(self, redis: "Redis", lookup: Lookup, hour: "HourReader") -> None:
+    def __init__(self, redis: Redis, lookup: Lookup, hour: "HourReader") -> None:
         self._hour = hour
         self._redis = redis
         self._lookup = lookup

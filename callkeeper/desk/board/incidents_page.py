@@ -39,7 +39,7 @@ _CHANGED: Final = "Nothing was changed: this incident is over, or somebody else 
 class IncidentsPage:
     """Serves the page of incidents and its forms."""
 
-    def __init__(self, redis: "Redis", keys: Keys, renderers: Renderers) -> None:
+    def __init__(self, redis: Redis, keys: Keys, renderers: Renderers) -> None:
         self._redis = redis
         self._keys = keys
         self._signals = SignalReader(redis, keys)

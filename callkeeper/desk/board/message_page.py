@@ -51,7 +51,7 @@ def payload_of(known: Known | None, name: str, attempts: Sequence[Attempt]) -> P
 class MessagePage:
     """Answers one request."""
 
-    def __init__(self, redis: "Redis", queries: Queries, known: KnownCall, renderers: Renderers) -> None:
+    def __init__(self, redis: Redis, queries: Queries, known: KnownCall, renderers: Renderers) -> None:
         """Put the parts together; ``known`` returns a call with its trail, from Redis or the archive."""
         self._queries = queries
         self._known = known

@@ -46,7 +46,7 @@ class _Row:
 class OutcomesPage:
     """Answers one request each."""
 
-    def __init__(self, redis: "Redis", queries: Queries, renderers: Renderers, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, redis: Redis, queries: Queries, renderers: Renderers, *, now: Callable[[], datetime]) -> None:
         outbox = queries.keys.outbox
         self._queries = queries
         self._renderers = renderers

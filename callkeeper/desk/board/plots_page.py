@@ -115,7 +115,7 @@ class PlotsPage:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         queries: Queries,
         book: RuleBook,
         renderers: Renderers,

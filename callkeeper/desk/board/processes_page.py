@@ -99,7 +99,7 @@ def rows_of(processes: Sequence[Process], now: datetime, rules: str) -> list[Pro
 class ProcessesPage:
     """Answers one request."""
 
-    def __init__(self, redis: "Redis", keys: Keys, renderers: Renderers) -> None:
+    def __init__(self, redis: Redis, keys: Keys, renderers: Renderers) -> None:
         self._redis = redis
         self._keys = keys
         self._signals = SignalReader(redis, keys)

@@ -128,7 +128,7 @@ class RulesPage:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         keys: Keys,
         book: RuleBook,
         renderers: Renderers,

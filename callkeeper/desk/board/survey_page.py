@@ -20,7 +20,7 @@ from callkeeper.desk.board.renderer import Renderers
 class SurveyPage:
     """Serves the page."""
 
-    redis: "Redis"
+    redis: Redis
     keys: Keys
     renderers: Renderers
 

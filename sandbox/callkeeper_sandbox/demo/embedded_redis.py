@@ -191,7 +191,7 @@ def _wait_until_ready(
     raise EmbeddedRedisFailed(f"the Redis server did not answer within {_START_DEADLINE_S:.0f} s.{_output(log)}")
 
 
-def _answers(redis: "Redis", pid: int) -> bool:
+def _answers(redis: Redis, pid: int) -> bool:
     try:
         return bool(redis.info("server")["process_id"] == pid and redis.ping())
     except RedisError:

@@ -21,7 +21,7 @@ from tests.integration.stock_worker import TAKEN, failed_job, take, work
 
 
 @pytest.fixture
-def redis(redis_url: str) -> Iterator["Redis"]:
+def redis(redis_url: str) -> Iterator[Redis]:
     """Return a connection as RQ needs it."""
     TAKEN.clear()
     with Redis.from_url(redis_url) as redis:
@@ -29,7 +29,7 @@ def redis(redis_url: str) -> Iterator["Redis"]:
 
 
 @pytest.fixture
-def queue(redis: "Redis") -> Queue:
+def queue(redis: Redis) -> Queue:
     """Return the queue of the web process and the workers."""
     return calls_queue(redis)
 

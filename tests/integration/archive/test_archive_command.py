@@ -63,7 +63,7 @@ def test_database_that_does_not_answer_is_named_with_the_remedy(command: str) ->
     assert "check CALLKEEPER_ARCHIVE_URL and the server; only the owner of the tables may change them" in result.output
 
 
-async def test_doctor_tells_an_empty_database_from_an_old_one(tmp_path: Path, redis: "Redis") -> None:
+async def test_doctor_tells_an_empty_database_from_an_old_one(tmp_path: Path, redis: Redis) -> None:
     """Before the first migration the doctor says that there are no tables, and not that they have version None."""
     settings = ArchiveSettings.load({"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/empty.db", "REDIS_URL": ""})
     found = await archive_findings(redis, Keys(), settings, may_migrate=False)

@@ -104,7 +104,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 @pytest.fixture
-def site(database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger) -> Site:
+def site(database: Database, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) -> Site:
     """Return a desk and a board over the archive."""
     return site_of(database, redis, blocking_redis, log)
 
@@ -114,7 +114,7 @@ def site(database: Database, redis: "Redis", blocking_redis: BlockingRedis, log:
     ["{}", "garbage", '{"call":[],"trail":5}', '{"id":"x","at":"2026-01-01T00:00:00Z","entry":{"event":"login"}}'],
 )
 async def test_line_that_cannot_be_read_hides_no_other(
-    body: str, tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    body: str, tmp_path: Path, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """Whoever can change one line of the archive keeps nobody from the others: lists leave it out, and its page is 503."""
     entry = Audited(id="1-0", at=START, entry=AuditEntry(event=AuditEvent.LOGIN, who="canary"))
@@ -144,7 +144,7 @@ async def test_line_that_cannot_be_read_hides_no_other(
 
 
 async def test_audit_entry_is_shown_as_redis_has_it(
-    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    tmp_path: Path, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """Whoever can change the archive changes nothing of what the page and the export show of entries that Redis holds."""
     audit = AuditLog(redis, keys=Keys())
@@ -217,7 +217,7 @@ class Frozen(ArchiveReader):
 
 
 async def test_archive_that_is_slow_takes_no_thread_from_others(
-    database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    database: Database, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """However many ask for calls that only the archive may know, pushes and logins get their threads at once."""
     site = site_of(database, redis, blocking_redis, log, Frozen(database))
@@ -233,7 +233,7 @@ async def test_archive_that_is_slow_takes_no_thread_from_others(
 
 
 async def test_years_are_plotted_one_after_the_other(
-    database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    database: Database, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """A viewer who asks for many years at once holds one thread: pushes and logins need the others."""
     slow = Slow(database)
@@ -244,7 +244,7 @@ async def test_years_are_plotted_one_after_the_other(
 
 
 async def test_year_without_its_archive_says_so(
-    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    tmp_path: Path, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """If the database fails, the page says what to do, and shows no zeros."""
     database = sqlite_archive(tmp_path)
@@ -285,7 +285,7 @@ async def test_board_finds_archived_calls_as_a_role_may_see_them(site: Site) -> 
 
 
 async def test_pages_say_that_the_archive_does_not_answer(
-    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    tmp_path: Path, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """Calls in Redis are shown. What only the archive has is an error, not an empty result."""
     with Database(f"sqlite:///{tmp_path}/without-tables.db") as empty:
@@ -322,7 +322,7 @@ def test_export_holds_every_call_and_nothing_personal(
 
 
 async def test_archived_call_is_not_said_to_be_missing_while_the_archive_is_away(
-    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+    tmp_path: Path, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """The desk's software would take "not found" for an answer."""
     with sqlite_archive(tmp_path) as database:

@@ -55,7 +55,7 @@ def archive(database: Database) -> ArchivedCalls:
     return ArchivedCalls(ArchiveReader(database))
 
 
-async def found(redis: "Redis", archive: ArchivedCalls | None, typed: str, **changes: object) -> list[str]:
+async def found(redis: Redis, archive: ArchivedCalls | None, typed: str, **changes: object) -> list[str]:
     """Return the voice ids of what somebody finds who types this."""
     query = replace(parse_query(typed, country="US", zone=UTC), **changes)  # type: ignore[arg-type]
     calls = await CallList(Lookup(redis), archive, BOOK).find(ANYBODY, query)
@@ -88,9 +88,7 @@ SIZES = {"as shipped": SHIPPED, "every criterion has many lines": Sizes(few=0, p
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("typed", SEARCHES)
-async def test_call_is_found_by_what_is_known_of_it(
-    redis: "Redis", database: Database, typed: str, sizes: Sizes
-) -> None:
+async def test_call_is_found_by_what_is_known_of_it(redis: Redis, database: Database, typed: str, sizes: Sizes) -> None:
     """A call is found by digits, numbers, names, ids, terms, times and combinations: once, in its last version."""
     assert await found(redis, ArchivedCalls(ArchiveReader(database, sizes)), typed) == SEARCHES[typed]
 
@@ -138,14 +136,14 @@ def test_long_search_ends_and_goes_on_from_there(database: Database) -> None:
         assert seen == [f"v-{n}" for n in range(30, 0, -5)]
 
 
-async def test_newest_come_first_and_an_institution_can_be_named(redis: "Redis", archive: ArchivedCalls) -> None:
+async def test_newest_come_first_and_an_institution_can_be_named(redis: Redis, archive: ArchivedCalls) -> None:
     """An empty query returns the newest calls."""
     assert (await found(redis, archive, "ned"))[:3] == ["v-99", "v-30", "v-29"]
     assert (await found(redis, archive, "", institution_key=INSTITUTION))[:2] == ["v-30", "v-29"]
     assert await found(redis, archive, "", since=START + timedelta(days=1)) == ["v-99"]
 
 
-async def test_call_that_redis_has_is_shown_as_redis_has_it(redis: "Redis", archive: ArchivedCalls) -> None:
+async def test_call_that_redis_has_is_shown_as_redis_has_it(redis: Redis, archive: ArchivedCalls) -> None:
     """A call in Redis and in the archive is returned once, from Redis."""
     call, _ = settled(7, person_id="p-7")
     member, keys = CallId(INSTITUTION, "v-7").member, Keys()
@@ -155,7 +153,7 @@ async def test_call_that_redis_has_is_shown_as_redis_has_it(redis: "Redis", arch
     assert await found(redis, None, "0007") == ["v-7"]
 
 
-async def test_story_of_an_archived_call_is_whole(redis: "Redis", archive: ArchivedCalls) -> None:
+async def test_story_of_an_archived_call_is_whole(redis: Redis, archive: ArchivedCalls) -> None:
     """By either id, in its last version; another institution's does not exist."""
     known = await known_or_archived(Lookup(redis), archive, CallId(INSTITUTION, "alt-7"))
     assert known is not None
@@ -164,7 +162,7 @@ async def test_story_of_an_archived_call_is_whole(redis: "Redis", archive: Archi
     assert await known_or_archived(Lookup(redis), archive, CallId("cu-2", "v-7")) is None
 
 
-async def test_desk_pages_go_on_in_the_archive(redis: "Redis", archive: ArchivedCalls) -> None:
+async def test_desk_pages_go_on_in_the_archive(redis: Redis, archive: ArchivedCalls) -> None:
     """Every settled call comes once, whatever is in Redis too; a token sees its institutions only."""
     keys = Keys()
     for n in (29, 30):
@@ -194,7 +192,7 @@ def asked(typed: str) -> CallQuery:
     return parse_query(typed, country="US", zone=UTC)
 
 
-async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis", archive: ArchivedCalls) -> None:
+async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: Redis, archive: ArchivedCalls) -> None:
     """A viewer cannot search by numbers and names, only by ids and outcomes."""
     viewer = DeskToken(name="v", secret=Secret("a-token-that-only-tests-know"), role=Role.VIEWER)
     listing = CallList(Lookup(redis), archive, BOOK)
@@ -211,7 +209,7 @@ async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis"
         assert (await listing.find(viewer, asked(typed))).calls == ()
 
 
-async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) -> None:
+async def test_erased_person_is_found_no_more(redis: Redis, tmp_path: Path) -> None:
     """After an erasure, no erased value finds the call; its id still does."""
     with filled(tmp_path) as database:
         archive = ArchivedCalls(ArchiveReader(database))

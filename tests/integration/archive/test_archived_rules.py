@@ -42,7 +42,7 @@ def other(tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
-async def copy(redis: "Redis", database: Database) -> None:
+async def copy(redis: Redis, database: Database) -> None:
     """Let a worker copy what is new."""
     await ArchiveDeliveries(ArchiveQueue(redis, Keys()), Writer(database), quiet_log(), flush_log)._copy_audit()
 
@@ -60,7 +60,7 @@ async def shown(redis_url: str, folder: Path, digest: str) -> Result:
 
 @pytest.mark.usefixtures("in_force")
 async def test_rules_are_found_years_later_without_redis(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path
 ) -> None:
     """Redis forgets them if it is replaced; what decided then must be readable as it was."""
     for _ in range(2):
@@ -76,7 +76,7 @@ async def test_rules_are_found_years_later_without_redis(
 
 @pytest.mark.usefixtures("in_force")
 async def test_text_that_somebody_changed_is_not_shown_as_what_decided(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path
 ) -> None:
     """The database's owner could otherwise say that other rules enrolled a voice. The verification names the line."""
     await copy(redis, database)
@@ -92,7 +92,7 @@ async def test_text_that_somebody_changed_is_not_shown_as_what_decided(
 
 
 @pytest.mark.usefixtures("in_force")
-async def test_restored_archive_gets_the_rules_again(redis: "Redis", database: Database, other: Database) -> None:
+async def test_restored_archive_gets_the_rules_again(redis: Redis, database: Database, other: Database) -> None:
     """``archive fill`` writes what Redis holds and the restored archive lacks."""
     await copy(redis, database)
     await copy(redis, other)
@@ -103,7 +103,7 @@ async def test_restored_archive_gets_the_rules_again(redis: "Redis", database: D
 
 
 @pytest.mark.usefixtures("in_force")
-async def test_rules_are_not_retired(redis: "Redis", redis_url: str, database: Database, tmp_path: Path) -> None:
+async def test_rules_are_not_retired(redis: Redis, redis_url: str, database: Database, tmp_path: Path) -> None:
     """A call of today may have been decided by rules that are older than what is kept."""
     await ArchiveDeliveries(
         ArchiveQueue(redis, Keys()), Writer(database, now_ms=lambda: 1), quiet_log(), flush_log

@@ -70,7 +70,7 @@ async def test_look_of_another_worker_since_redis_is_new_is_the_first_one(redis:
     assert first.first_claimed_at == second.first_claimed_at == first.since
 
 
-async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, redis: "Redis") -> None:
+async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Verified in the first seconds: the trail says why nothing is sent yet, then it is sent, once (C4)."""
     rig = Rig(sandbox_asgi, redis, hold_s=HOLD_S)
     call = await rig.begin_call(Happening(Kind.END, 45), run_s=2, is_pushed=False)
@@ -84,7 +84,7 @@ async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, red
     assert rig.ledger(call)["enroll"] == 1
 
 
-async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(sandbox_asgi: Asgi, redis: "Redis") -> None:
+async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A reject takes effect after the end too: the call is not closed while only a new Redis stands in its way."""
     rig = Rig(sandbox_asgi, redis, hold_s=HOLD_S)
     call = await rig.begin_call(Happening(Kind.END, 3), run_s=1, is_pushed=False)

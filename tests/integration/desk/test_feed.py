@@ -24,7 +24,7 @@ MEMBER = CallId("cu-1", "v-1").member
 class Wire:
     """A feed on a real Redis, and the way to make a call change."""
 
-    def __init__(self, redis: "Redis", log: FilteringBoundLogger) -> None:
+    def __init__(self, redis: Redis, log: FilteringBoundLogger) -> None:
         self.redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.changes = Changes(redis)
         self.feed = Feed(self.changes, Lookup(redis), log, room=10)

@@ -201,7 +201,7 @@ async def test_histograms_are_cumulative(rig: Rig) -> None:
 
 @pytest.fixture
 async def page(
-    redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
+    redis: Redis, log: FilteringBoundLogger, login_limiter: LoginLimiter
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the page, as it is mounted."""
     app = gate_of(MetricsPage(redis), ADMIN, log, limiter=login_limiter)

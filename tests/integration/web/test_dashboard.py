@@ -43,14 +43,14 @@ def report(text: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def redis(redis_url: str) -> Iterator["Redis"]:
+def redis(redis_url: str) -> Iterator[Redis]:
     """Return a connection as RQ needs it."""
     with Redis.from_url(redis_url) as redis:
         yield redis
 
 
 @pytest.fixture
-def queue(redis: "Redis") -> Queue:
+def queue(redis: Redis) -> Queue:
     """Return the queue that all of us share."""
     return calls_queue(redis)
 
@@ -64,7 +64,7 @@ def pages(redis_server: EmbeddedRedis) -> Iterator[ASGIApp]:
 
 @pytest.fixture
 async def browser(
-    pages: ASGIApp, redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
+    pages: ASGIApp, redis: Redis, log: FilteringBoundLogger, login_limiter: LoginLimiter
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
     app = Starlette(
@@ -137,7 +137,7 @@ async def test_dashboard_pages_open(path: str, ops: httpx.AsyncClient, queue: Qu
     assert ADDRESS in page.text
 
 
-async def test_dashboard_shows_workers_and_their_jobs(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
+async def test_dashboard_shows_workers_and_their_jobs(ops: httpx.AsyncClient, queue: Queue, redis: Redis) -> None:
     """A busy worker is shown with the call that it runs, although the job is JSON and not pickled."""
     job = queue.enqueue(report, "x", description="advance")
     worker = SimpleWorker([queue], name="w1", connection=redis, serializer=JSONSerializer)
@@ -199,7 +199,7 @@ async def test_dashboard_changes_nothing(method: str, path: str, ops: httpx.Asyn
     assert queue.job_ids == [waiting.id]
 
 
-async def test_dashboard_refuses_every_route_that_can_change_something(queue: Queue, redis: "Redis") -> None:
+async def test_dashboard_refuses_every_route_that_can_change_something(queue: Queue, redis: Redis) -> None:
     """Every route with another method than GET is refused, also one that a later release of rq-dashboard may add."""
     app = flask_pages(redis, address=ADDRESS, queue_name="calls")
     posting = [rule for rule in app.url_map.iter_rules() if "POST" in (rule.methods or ())]
@@ -260,7 +260,7 @@ class Planted:
 
 @pytest.mark.parametrize("field", ["data", "meta", "result"])
 async def test_dashboard_never_unpickles(
-    field: str, ops: httpx.AsyncClient, queue: Queue, redis: "Redis", tmp_path_factory: pytest.TempPathFactory
+    field: str, ops: httpx.AsyncClient, queue: Queue, redis: Redis, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """C10: showing a job never executes data from Redis."""
     trap = tmp_path_factory.mktemp("trap") / "sprung"
@@ -282,7 +282,7 @@ async def test_dashboard_never_unpickles(
     ],
 )
 async def test_dashboard_shows_the_others_beside_a_broken_job(
-    broken: dict[str, bytes], ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
+    broken: dict[str, bytes], ops: httpx.AsyncClient, queue: Queue, redis: Redis
 ) -> None:
     """C10: an unreadable job hides no other."""
     good, bad = failed_job(queue, "good"), failed_job(queue, "bad")
@@ -291,9 +291,7 @@ async def test_dashboard_shows_the_others_beside_a_broken_job(
     assert {entry["id"] for entry in listed} == {good, bad}
 
 
-async def test_dashboard_shows_the_others_beside_an_odd_id(
-    ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
-) -> None:
+async def test_dashboard_shows_the_others_beside_an_odd_id(ops: httpx.AsyncClient, queue: Queue, redis: Redis) -> None:
     """C10: an id that RQ would not give hides no other job."""
     job_id, odd = failed_job(queue), "<img src=x onerror=alert(1)>"
     redis.hset(f"rq:job:{odd}", mapping={"created_at": "x", "data": b"x", "origin": "calls"})
@@ -302,7 +300,7 @@ async def test_dashboard_shows_the_others_beside_an_odd_id(
     assert [entry["id"] for entry in listed] == [job_id]
 
 
-async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
+async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, queue: Queue, redis: Redis) -> None:
     """A traceback that decompresses to hundreds of megabytes is not shown; the job is."""
     job_id = failed_job(queue)
     bomb = b64encode(zlib.compress(b"a" * (2 * MAX_SHOWN)))
@@ -342,7 +340,7 @@ async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx
 
 
 async def test_dashboard_answers_404_for_a_job_that_goes_meanwhile(
-    ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
+    ops: httpx.AsyncClient, queue: Queue, redis: Redis
 ) -> None:
     """RQ asks for a job's status after it has read the job: a job that has none by then is gone."""
     job_id = failed_job(queue)

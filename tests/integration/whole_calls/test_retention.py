@@ -26,7 +26,7 @@ PASSING = 3
 BRIEF = Happening(Kind.END, 8)
 
 
-async def age(redis: "Redis", seconds: float) -> None:
+async def age(redis: Redis, seconds: float) -> None:
     """Let every key with an expiry be so much older."""
     async for key in redis.scan_iter(count=1000):
         left_ms = await redis.pttl(key)
@@ -36,7 +36,7 @@ async def age(redis: "Redis", seconds: float) -> None:
             await redis.pexpire(key, int(left_ms - seconds * 1000))
 
 
-async def sizes(redis: "Redis") -> dict[str, int]:
+async def sizes(redis: Redis) -> dict[str, int]:
     """Return how many entries everything has together, by the kind of key: the part of its name before any id."""
     found: dict[str, int] = {}
     async for key in redis.scan_iter(count=1000):
@@ -54,7 +54,7 @@ async def sizes(redis: "Redis") -> dict[str, int]:
 
 
 @pytest.fixture
-def kept(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
+def kept(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a rig whose settled calls are kept for six days."""
     rig = Rig(sandbox_asgi, redis, retention=Retention(calls_s=DAYS * DAY_S))
     rig.step_s = 2.0

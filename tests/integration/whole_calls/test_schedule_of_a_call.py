@@ -14,7 +14,7 @@ SCHEDULE = Schedule((10.0, 20.0, 30.0, 40.0, 50.0, 60.0))
 
 
 @pytest.fixture
-def rig(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
+def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a callkeeper that checks every ten seconds, six times."""
     return Rig(sandbox_asgi, redis, load_rules(None).with_schedule(SCHEDULE))
 

@@ -64,7 +64,7 @@ class Failing(Intake):
         await super().clear_wake()
 
 
-def absent_redis() -> "Redis":
+def absent_redis() -> Redis:
     """Return a connection to a port where nobody listens."""
     return Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0), socket_timeout=1)
 

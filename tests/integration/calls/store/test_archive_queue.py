@@ -14,7 +14,7 @@ CALL, TRAIL = KEYS.item(A.member), KEYS.trail(A.member)
 KEPT_S = 60
 
 
-async def settled(redis: "Redis", hand: Hand, *, attention: str = "") -> ArchiveQueue:
+async def settled(redis: Redis, hand: Hand, *, attention: str = "") -> ArchiveQueue:
     """Settle a call, and return the queue that it waits in."""
     store = Store(redis, archive=KEYS.archive, now_ms=hand)
     await store.note(A, HINT)
@@ -23,7 +23,7 @@ async def settled(redis: "Redis", hand: Hand, *, attention: str = "") -> Archive
     return ArchiveQueue(redis, KEYS, kept_s=KEPT_S, now_ms=hand)
 
 
-async def test_archived_call_expires_from_now_on(redis: "Redis", hand: Hand) -> None:
+async def test_archived_call_expires_from_now_on(redis: Redis, hand: Hand) -> None:
     """Nothing of it is left in the outbox. A repetition changes nothing."""
     queue = await settled(redis, hand)
     item = await claim(queue)
@@ -37,7 +37,7 @@ async def test_archived_call_expires_from_now_on(redis: "Redis", hand: Hand) -> 
     assert await dump(redis) == after
 
 
-async def test_archived_call_that_needs_a_person_does_not_expire(redis: "Redis", hand: Hand) -> None:
+async def test_archived_call_that_needs_a_person_does_not_expire(redis: Redis, hand: Hand) -> None:
     """It is archived, and stays."""
     queue = await settled(redis, hand, attention="look")
     await queue.archived(await claim(queue))
@@ -45,7 +45,7 @@ async def test_archived_call_that_needs_a_person_does_not_expire(redis: "Redis",
     assert [await redis.ttl(CALL), await redis.ttl(TRAIL)] == [-1, -1]
 
 
-async def test_call_that_was_saved_meanwhile_is_archived_again(redis: "Redis", hand: Hand) -> None:
+async def test_call_that_was_saved_meanwhile_is_archived_again(redis: Redis, hand: Hand) -> None:
     """At once, and it does not expire before."""
     queue = await settled(redis, hand)
     item = await claim(queue)
@@ -55,7 +55,7 @@ async def test_call_that_was_saved_meanwhile_is_archived_again(redis: "Redis", h
     assert (await claim(queue)).notes == {b"saved": b"by another claim"}
 
 
-async def test_former_holder_archives_nothing(redis: "Redis", hand: Hand) -> None:
+async def test_former_holder_archives_nothing(redis: Redis, hand: Hand) -> None:
     """Its lease has ended, or Redis was replaced: the call is archived by whoever holds it."""
     queue = await settled(redis, hand)
     late = await claim(queue)

@@ -34,7 +34,7 @@ def test_repetitions_are_counted_in_words() -> None:
     assert words == ["board", "board; once more", "board; 2 times more"]
 
 
-async def filled(redis: "Redis", numbers: range) -> AuditLog:
+async def filled(redis: Redis, numbers: range) -> AuditLog:
     """Write entries into Redis."""
     log = AuditLog(redis, keys=Keys())
     for n in numbers:
@@ -42,13 +42,13 @@ async def filled(redis: "Redis", numbers: range) -> AuditLog:
     return log
 
 
-async def copy(redis: "Redis", database: Database) -> None:
+async def copy(redis: Redis, database: Database) -> None:
     """Let a worker copy what is new."""
     await ArchiveDeliveries(ArchiveQueue(redis, Keys()), Writer(database), quiet_log(), flush_log)._copy_audit()
 
 
 async def told(
-    redis: "Redis", database: Database, wanted: AuditFilter = EVERYTHING, *, most: int = 1000
+    redis: Redis, database: Database, wanted: AuditFilter = EVERYTHING, *, most: int = 1000
 ) -> list[AuditEntry]:
     """Return what a reader sees, newest first."""
     archive = ArchivedCalls(ArchiveReader(database))
@@ -57,7 +57,7 @@ async def told(
     return [each.entry for each in found]
 
 
-async def test_audit_log_goes_on_in_the_archive_where_redis_ends(redis: "Redis", database: Database) -> None:
+async def test_audit_log_goes_on_in_the_archive_where_redis_ends(redis: Redis, database: Database) -> None:
     """Every entry is returned once, newest first, from Redis or the archive, with the same filters and limits."""
     await filled(redis, range(AT_ONCE + 5))
     await copy(redis, database)
@@ -71,7 +71,7 @@ async def test_audit_log_goes_on_in_the_archive_where_redis_ends(redis: "Redis",
     assert await told(redis, database, AuditFilter(since=datetime.now(UTC) + timedelta(days=1))) == []
 
 
-async def test_entry_is_archived_once(redis: "Redis", database: Database) -> None:
+async def test_entry_is_archived_once(redis: Redis, database: Database) -> None:
     """Copying again, after a copy whose result is unknown, changes nothing."""
     await filled(redis, range(10))
     await copy(redis, database)
@@ -83,7 +83,7 @@ async def test_entry_is_archived_once(redis: "Redis", database: Database) -> Non
     assert (verify(database).lines, verify(database).faults) == (12, [])
 
 
-async def test_verify_finds_a_changed_and_a_removed_entry(redis: "Redis", database: Database) -> None:
+async def test_verify_finds_a_changed_and_a_removed_entry(redis: Redis, database: Database) -> None:
     """The audit log has its own chain, which verify checks."""
     await filled(redis, range(5))
     await copy(redis, database)
@@ -93,7 +93,7 @@ async def test_verify_finds_a_changed_and_a_removed_entry(redis: "Redis", databa
     assert {fault.n for fault in verify(database).faults} == {2, 4}
 
 
-async def test_redis_keeps_what_was_not_archived(redis: "Redis", database: Database) -> None:
+async def test_redis_keeps_what_was_not_archived(redis: Redis, database: Database) -> None:
     """With an archive, old entries are trimmed only after they were archived."""
     keys = Keys()
     old_ms = int((datetime.now(UTC) - KEPT - timedelta(days=9)).timestamp() * 1000)
@@ -108,7 +108,7 @@ async def test_redis_keeps_what_was_not_archived(redis: "Redis", database: Datab
     assert len(await told(redis, database)) == 291
 
 
-async def test_database_that_is_away_loses_no_entry(redis: "Redis", database: Database, tmp_path: Path) -> None:
+async def test_database_that_is_away_loses_no_entry(redis: Redis, database: Database, tmp_path: Path) -> None:
     """The copy is repeated, and nothing is marked as archived before it succeeds."""
     log = await filled(redis, range(3))
     with Database(f"sqlite:///{tmp_path}/without-tables.db") as empty:
@@ -118,7 +118,7 @@ async def test_database_that_is_away_loses_no_entry(redis: "Redis", database: Da
     assert await log.unarchived(most=9) == []
 
 
-async def test_retention_removes_old_entries(redis: "Redis", database: Database) -> None:
+async def test_retention_removes_old_entries(redis: Redis, database: Database) -> None:
     """As for an institution: the beginning of the chain is removed, and the rest can be verified."""
     await filled(redis, range(6))
     await copy(redis, database)
@@ -128,7 +128,7 @@ async def test_retention_removes_old_entries(redis: "Redis", database: Database)
     assert verify(database).faults == []
 
 
-async def test_entries_that_retention_emptied_are_left_out(redis: "Redis", database: Database) -> None:
+async def test_entries_that_retention_emptied_are_left_out(redis: Redis, database: Database) -> None:
     """An entry under a hold is kept and shown; those after it keep their place in the chain, without a body."""
     log = await filled(redis, range(6))
     held = (await log.unarchived(most=2))[1]

@@ -260,7 +260,7 @@ async def test_reason_of_a_distrust_is_about_the_member_who_stood_on_the_call(
 
 @pytest.mark.parametrize("member", [None, "p-7"])
 async def test_reason_in_a_trail_that_does_not_say_who_stood_stays(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, member: str | None
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path, member: str | None
 ) -> None:
     """Releases up to 0.4.0 wrote no member. What a stored line says decides what is erased, and what `verify` misses."""
     said = CallStatement(operator="ann", said_at=START, reason=REASON, member="p-7")
@@ -296,7 +296,7 @@ ERASED_WHERE = pytest.mark.parametrize("with_archive", [True, False], ids=["arch
 
 @ERASED_WHERE
 async def test_erasure_under_an_id_in_other_capitals_is_no_success(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, *, with_archive: bool
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path, *, with_archive: bool
 ) -> None:
     """Two ids may be two members, so nothing is erased; the command names the id that calls have, and fails."""
     archive = f"sqlite:///{tmp_path}/archive.db" if with_archive else ""
@@ -319,7 +319,7 @@ async def test_erasure_under_an_id_in_other_capitals_is_no_success(
 
 @ERASED_WHERE
 async def test_note_under_an_id_in_other_capitals_is_named_until_that_is_erased(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, *, with_archive: bool
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path, *, with_archive: bool
 ) -> None:
     """The agent typed the id in capitals, in a call that is another member's. After both erasures nothing is named."""
     archive = f"sqlite:///{tmp_path}/archive.db" if with_archive else ""
@@ -338,9 +338,7 @@ async def test_note_under_an_id_in_other_capitals_is_named_until_that_is_erased(
     assert verify(database).faults == []
 
 
-async def test_words_that_came_after_an_erasure_are_named_under_another_spelling(
-    redis: "Redis", redis_url: str
-) -> None:
+async def test_words_that_came_after_an_erasure_are_named_under_another_spelling(redis: Redis, redis_url: str) -> None:
     """The call was erased under the id that it has, and somebody spoke about the member since."""
     call, trail = settled(1)
     member = await put(redis, call, trail)
@@ -352,7 +350,7 @@ async def test_words_that_came_after_an_erasure_are_named_under_another_spelling
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "live"])
 async def test_other_spelling_is_named_in_calls_that_no_erasure_changes_now(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path, *, held: bool
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path, *, held: bool
 ) -> None:
     """A call under a hold, or in use, is not counted under an id that it does not have: it is named all the same."""
     archive = f"sqlite:///{tmp_path}/archive.db"
@@ -501,7 +499,7 @@ async def test_call_under_a_hold_is_not_changed(
     is_archived: bool,
     changes: dict[str, Any],
     held: tuple[str, ...],
-    redis: "Redis",
+    redis: Redis,
     redis_url: str,
     database: Database,
     tmp_path: Path,
@@ -529,7 +527,7 @@ async def test_call_under_a_hold_is_not_changed(
 
 
 async def test_exports_hold_nothing_that_people_typed(
-    redis: "Redis", redis_url: str, database: Database, tmp_path: Path
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path
 ) -> None:
     """Not the reason of a statement or a pause, in which anybody may be named."""
     call, (said, decided) = settled(1)
@@ -584,7 +582,7 @@ async def test_hold_says_how_many_archived_calls_it_covers(redis_url: str, datab
         assert ("if it is mistyped" in told.stderr) is (covered == 0)
 
 
-async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis", redis_url: str) -> None:
+async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: Redis, redis_url: str) -> None:
     """Merged records, calls past their days, marks under the number, and pushes of calls that are gone: by number."""
     call, trail = settled(1)
     others_own = {"person_id": "p-2", "candidates": (), "identity": None, "distrusted": None, "alternate_id": "a-2"}
@@ -634,7 +632,7 @@ async def test_late_push_brings_no_number_back(rig: Archivist, redis_url: str, e
     assert NUMBER in await everything(rig.redis, None), "another call of the member is theirs anew"
 
 
-async def test_call_that_a_worker_has_is_counted_and_left(redis: "Redis", redis_url: str) -> None:
+async def test_call_that_a_worker_has_is_counted_and_left(redis: Redis, redis_url: str) -> None:
     """Its worker would write the data back. The same for a note that waits, because it may hold a number."""
     member = await put(redis, *settled(1))
     erase = ("calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
@@ -649,7 +647,7 @@ async def test_call_that_a_worker_has_is_counted_and_left(redis: "Redis", redis_
     assert "1 call cannot be read by this release" in (await run(redis_url, *erase)).output
 
 
-async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis", redis_url: str) -> None:
+async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: Redis, redis_url: str) -> None:
     """Also by a process that does not know the archive's address: it does not know the legal holds either.
 
     An archive that workers no longer use does not count.
@@ -667,7 +665,7 @@ async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis
     assert "1 call is erased" in (await run(redis_url, *arguments)).output
 
 
-async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: "Redis", redis_url: str) -> None:
+async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: Redis, redis_url: str) -> None:
     """A call that was this member's once is another's now; of a number that others call from too, only their own go."""
     await put(redis, *settled(1))
     other, trail = settled(2, person_id="p-2", phone_number="+12025550001", candidates=(), identity=None)
@@ -739,7 +737,7 @@ async def _away() -> int:
 class Overtaken:
     """A Redis in which something happens to a call just before a record is watched."""
 
-    def __init__(self, redis: "Redis", happens: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, redis: Redis, happens: Callable[[], Awaitable[object]]) -> None:
         self._redis = redis
         self._happens = happens
 
@@ -761,7 +759,7 @@ class Overtaken:
 
 
 @pytest.mark.parametrize("how", ["claimed", "live again", "pushed", "being archived"])
-async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Redis", how: str) -> None:
+async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: Redis, how: str) -> None:
     """A worker that has read the record would store the erased data again, so the call is left for the next time."""
     call, trail = settled(1)
     member, keys, client = await put(redis, call, trail), Keys(), cast("Any", redis)
@@ -783,7 +781,7 @@ async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Red
     assert "v-1" in await everything(redis, None)
 
 
-async def test_erasure_that_fails_halfway_is_in_the_audit_log(redis: "Redis", redis_url: str) -> None:
+async def test_erasure_that_fails_halfway_is_in_the_audit_log(redis: Redis, redis_url: str) -> None:
     """Or somebody could erase a call and end the command before it is recorded."""
     await put(redis, *settled(1))
     await redis.delete(Keys().events)
@@ -821,7 +819,7 @@ async def test_fraudster_who_is_erased_takes_no_mark_of_a_victim_along(
     assert "rejected" in marks.kinds
 
 
-async def test_mark_that_others_left_under_another_number_of_a_call_stays(redis: "Redis", redis_url: str) -> None:
+async def test_mark_that_others_left_under_another_number_of_a_call_stays(redis: Redis, redis_url: str) -> None:
     """A call has left its mark under the number of its push and under that of the queue. Only the latter is erased."""
     await put(redis, *settled(1))
     place, keys = Keys().earlier(KEY, "n:another"), Keys()
@@ -836,7 +834,7 @@ REASON_OF_ANOTHER = "sounds like her son"
 
 @pytest.mark.parametrize(("phone", "left"), [("2025550009", {"2025550001"}), ("2025550001", set())])
 async def test_hash_of_a_number_that_a_call_had_is_erased_with_the_number(
-    redis: "Redis", redis_url: str, phone: str, left: set[str]
+    redis: Redis, redis_url: str, phone: str, left: set[str]
 ) -> None:
     """By an earlier number only that goes, because the call is another caller's; by its own all do, as the marks do."""
     hashes = {one: hashed_number(one, number_key(Secret("token"))) or "" for one in ("2025550009", "2025550001")}
@@ -861,7 +859,7 @@ def test_hash_of_a_number_is_not_archived() -> None:
     assert "0123456789abcdef" not in content_of(call, trail).body
 
 
-async def test_mark_of_a_call_that_this_release_cannot_read_stays(redis: "Redis", redis_url: str) -> None:
+async def test_mark_of_a_call_that_this_release_cannot_read_stays(redis: Redis, redis_url: str) -> None:
     """Its record says that the mark is there, so nothing would store it again."""
     keys = Keys()
     await redis.hset(keys.item(CallId(KEY, "v-9").member), mapping={"rec": b'{"schema":99}', "settled": "1"})
@@ -871,7 +869,7 @@ async def test_mark_of_a_call_that_this_release_cannot_read_stays(redis: "Redis"
     assert await redis.zrange(keys.earlier(KEY, "p:p-1"), 0, -1) == [b"rejected:v-9"]
 
 
-async def test_mark_that_a_call_leaves_during_an_erasure_stays(redis: "Redis") -> None:
+async def test_mark_that_a_call_leaves_during_an_erasure_stays(redis: Redis) -> None:
     """The call began after the erasure had looked at all calls, so it is in use."""
     await put(redis, *settled(1))
     keys, client = Keys(), cast("Any", redis)
@@ -948,7 +946,7 @@ because = "Nothing is known."
 """
 
 
-async def test_erased_call_that_goes_on_is_decided_by_its_number(sandbox_asgi: Asgi, redis: "Redis") -> None:
+async def test_erased_call_that_goes_on_is_decided_by_its_number(sandbox_asgi: Asgi, redis: Redis) -> None:
     """The number is not stored, so each claim reads it before it decides, and decides as the one before."""
     sandbox_asgi.begin_now()
     sandbox_asgi.world.add_member(KEY, "p-7", [NUMBER])
@@ -989,7 +987,7 @@ async def test_erased_name_in_another_member_s_call_does_not_come_back(rig: Arch
     assert record.names.phone_number == "5550177555"
 
 
-async def test_erased_tombstone_that_the_queue_lists_stays_erased(redis: "Redis") -> None:
+async def test_erased_tombstone_that_the_queue_lists_stays_erased(redis: Redis) -> None:
     """It is a call of its own then, and its number and names are the same person's."""
     call, trail = settled(1)
     keys, member, gone = Keys(), await put(redis, call, trail), CallId(KEY, "v-old")
@@ -1024,7 +1022,7 @@ async def test_erased_record_that_is_merged_leaves_the_call_erased(rig: Archivis
     assert found_in(await everything(rig.redis, None), *CANARIES) == []
 
 
-async def test_field_of_a_newer_release_is_erased(redis: "Redis") -> None:
+async def test_field_of_a_newer_release_is_erased(redis: Redis) -> None:
     """This release cannot know whether it is personal."""
     call, trail = settled(1)
     member, client = await put(redis, call, trail), cast("Any", redis)
@@ -1070,7 +1068,7 @@ async def test_push_with_an_earlier_number_of_a_call_is_erased(rig: Archivist, r
     assert logged == [OTHER[-4:]]
 
 
-async def test_number_of_a_call_that_is_nobody_s_is_erased_by_the_number(redis: "Redis") -> None:
+async def test_number_of_a_call_that_is_nobody_s_is_erased_by_the_number(redis: Redis) -> None:
     """Nobody was assigned, so the number may be another candidate's: an erasure by member deletes only their name."""
     member, client = await put(redis, *settled(1, person_id=None, identity=None)), cast("Any", redis)
     eraser, left = Eraser(redis, keys=Keys()), []

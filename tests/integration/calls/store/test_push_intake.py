@@ -22,7 +22,7 @@ KEYS, INSTITUTION = Keys(), institution_member("cu-1")
 
 
 @pytest.fixture
-def intake(redis: "Redis", hand: Hand) -> Intake:
+def intake(redis: Redis, hand: Hand) -> Intake:
     """Return an intake that keeps three events, for a minute."""
     return Intake(redis, retention=Retention(events=3, calls_s=60), now_ms=hand, within_s=60.0)
 

@@ -50,9 +50,7 @@ FLEETING = {b"ck:wake", b"ck:wakeup"}
 class Recorder(Scripts):
     """Scripts that remember what they were called with."""
 
-    def __init__(
-        self, redis: "Redis", sent: list[Sent], now_ms: Hand | None = None, *, keys: Keys | None = None
-    ) -> None:
+    def __init__(self, redis: Redis, sent: list[Sent], now_ms: Hand | None = None, *, keys: Keys | None = None) -> None:
         super().__init__(redis, keys=Keys() if keys is None else keys, now_ms=now_ms)
         self.sent = sent
 
@@ -66,7 +64,7 @@ class Recorder(Scripts):
 class Life:
     """One call and all that is written for it, step by step."""
 
-    def __init__(self, redis: "Redis", hand: Hand) -> None:
+    def __init__(self, redis: Redis, hand: Hand) -> None:
         self.redis: Any = redis
         self.hand = hand
         self.sent: list[Sent] = []
