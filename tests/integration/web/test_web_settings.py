@@ -15,7 +15,7 @@ from callkeeper.calls.store.keys import Keys
 from tests.waiting import until_async
 
 
-async def test_web_processes_with_other_push_headers_are_named(redis: "Redis", redis_url: str) -> None:
+async def test_web_processes_with_other_push_headers_are_named(redis: Redis, redis_url: str) -> None:
     """Both take requests, and each refuses the pushes of the other: board, doctor and alerts say so."""
     log: Any = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
 
