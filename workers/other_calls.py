@@ -51,16 +51,21 @@ async def why_not_enroll(claim: Claim) -> str | None:
 async def note_recognised(claim: Claim) -> None:
     """Store that the caller has the member's voice, and leave what rules have enrolled in calls beside this one to a person.
 
-    It is stored before the others are looked up, as an enroll is announced.
+    It is stored before the others are looked up, as an enroll is announced. The record is written before that: whoever
+    finds this call looks there for what the voice showed.
+
+    Raises:
+        WriteRefused: Another worker holds the call now.
     """
-    members, call, person_id = claim.tools.store.members, claim.call, recognised_member(claim.call)
-    if person_id is None or person_id == call.ledger.recognised_for or call.is_settled:
+    members, person_id = claim.tools.store.members, recognised_member(claim.call)
+    if person_id is None or person_id == claim.call.ledger.recognised_for or claim.call.is_settled:
         return
+    await claim.keep()
     await members.recognise(claim.call_id, person_id, claim.now)
     if (began_at := _began_at(claim)) is not None:
         found = await members.enrolled_since(claim.call_id.institution_key, person_id, _oldest_since(claim, began_at))
         await _leave_to_a_person(claim, await _beside(claim, began_at, found, _may_be_enrolled))
-    claim.call = replace(call, ledger=replace(call.ledger, recognised_for=person_id))
+    claim.call = replace(claim.call, ledger=replace(claim.call.ledger, recognised_for=person_id))
 
 
 async def _leave_to_a_person(claim: Claim, enrolled: dict[CallId, Call]) -> None:

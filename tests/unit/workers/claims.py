@@ -46,7 +46,8 @@ class HeldClaim:
     because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey. ``enrolled`` are the member's calls
     with an enroll, ``records`` those of them that are still there; ``announced`` has the members whose enroll was, ``since``
     the instants from which on others were looked up. ``found_s`` is the greatest age of the call, None: any; ``may_be_old``
-    is what that was asked with. ``left`` are the notes that were left on other calls.
+    is what that was asked with. ``left`` are the notes that were left on other calls, and
+    ``recognised_in`` has the record as others could read it when they were told that the caller is recognised.
     """
 
     call: Call = field(default_factory=call)
@@ -67,6 +68,7 @@ class HeldClaim:
     shown: list[Any] = field(default_factory=list)
     enrolled: list[str] = field(default_factory=list)
     recognised: list[str] = field(default_factory=list)
+    recognised_in: list[Call] = field(default_factory=list)
     records: dict[str, Call] = field(default_factory=dict)
     announced: list[str] = field(default_factory=list)
     since: list[datetime] = field(default_factory=list)
@@ -102,6 +104,7 @@ class HeldClaim:
                 members=SimpleNamespace(
                     announce=self._announce,
                     enrolled_since=self._enrolled_since,
+                    recognise=self._recognise,
                     recognised_since=self._recognised_since,
                 ),
                 note=self._leave_note,
@@ -146,6 +149,9 @@ class HeldClaim:
     async def _enrolled_since(self, _institution_key: str, _person_id: str, since: datetime) -> list[str]:
         self.since.append(since)
         return self.enrolled
+
+    async def _recognise(self, _call_id: CallId, _person_id: str, _now: datetime) -> None:
+        self.recognised_in.append(self.kept[-1][0] if self.kept else call())
 
     async def _recognised_since(self, _institution_key: str, _person_id: str, _since: datetime) -> list[str]:
         return self.recognised

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_SINCE, RECOGNISED_BESIDE
+from callkeeper.calls.member_evidence import recognised_member
 from callkeeper.calls.notes import EnrolledBeside
 from callkeeper.calls.record import Call
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, word
 from tests.unit.workers.claims import HeldClaim, as_claim
 from tests.unit.workers.test_effects import INTENDED
 from workers.effects import send
+from workers.other_calls import note_recognised
 
 BY_SERVICE = NOW + timedelta(hours=1)
 """When the call began, by the service's clock, which is ahead."""
@@ -92,6 +94,15 @@ async def test_enroll_beside_a_caller_whose_voice_is_the_members_waits_for_a_per
     held = HeldClaim(known, recognised=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
     await send(as_claim(held), EffectKind.ENROLL)
     assert held.call.ledger.enroll.refusal == (RECOGNISED_BESIDE if is_held and operator is None else None)
+
+
+async def test_who_finds_a_recognised_caller_reads_so_in_the_record() -> None:
+    """An enroll in another call may be due at the same moment: it looks at the record as soon as it finds the call."""
+    held = HeldClaim(call(**KNOWN))
+    await note_recognised(as_claim(held))
+    assert [recognised_member(stored) for stored in held.recognised_in] == ["p-1"]
+    await note_recognised(as_claim(held))
+    assert (len(held.recognised_in), len(held.kept)) == (1, 1), "once for each member"
 
 
 BY_RULE = Effect(state=EffectState.APPLIED)
