@@ -120,7 +120,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
     if ended_at is not None:
         phase = call.life.phase if call.is_settled else Phase.ENDED
-        changed_at = life.changed_at_end if life.ended_at is not None else _changed_since(before.seen.reading, reading)
+        changed_at = life.changed_at_end if life.ended_at is not None else _ended_by(before.seen.reading, reading)
         call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at, changed_at_end=changed_at))
     elif call.is_settled:
         return call
@@ -145,9 +145,14 @@ def fold_check(call: Call, check: int, reading: Reading) -> Call:
     return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
 
 
-def _changed_since(last: Reading | None, reading: Reading) -> datetime | None:
-    """Return when the service's record last changed, by its clock, if it did since the read before or that is not known."""
-    return None if last is not None and last.updated_at == reading.updated_at else reading.updated_at
+def _ended_by(last: Reading | None, reading: Reading) -> datetime | None:
+    """Return when a call had ended at the latest, by the service's clock; None if the record does not tell.
+
+    Its last change tells, if that is the end and not an earlier activity: ``callEnded`` may move nothing by itself. Assumed
+    (`activity-moves-updated`): the activity that is the end changes ``updatedDateUtc``.
+    """
+    is_newest = reading.status == CallStatus.CALL_ENDED and (last is None or last.updated_at != reading.updated_at)
+    return reading.updated_at if is_newest else None
 
 
 def _is_end_taken_back(call: Call) -> bool:

@@ -262,7 +262,7 @@ class Life(RecordPart, frozen=True):
     """When it ended: when its end was pushed, else when a read showed it."""
     changed_at_end: datetime | None = None
     """When the service's record had last changed by the read that first showed the end, by the service's clock: the call did
-    not end later. None if it had not changed since a read that showed the call going on."""
+    not end later. None if the end was not what had changed it last."""
     settled_at: datetime | None = None
     reason: Reason | None = None
     is_reopened: bool = False

@@ -203,13 +203,17 @@ def test_fold_of_a_reading_believes_the_end(reported: dict[str, Any]) -> None:
     assert read_again(ended, NOW + seconds(2), **reported).life.ended_at == NOW
 
 
-@pytest.mark.parametrize(("changed_s", "known_s"), [(5, 5), (0, None)], ids=["it changed", "it did not"])
+@pytest.mark.parametrize(
+    ("status", "changed_s", "known_s"),
+    [("CallEnded", 5, 5), ("CallEnded", 0, None), ("VoicePending", 5, None)],
+    ids=["it changed", "it did not", "another activity changed it"],
+)
 def test_record_that_changed_with_the_end_says_when_that_was_at_the_latest(
-    changed_s: float, known_s: float | None
+    status: str, changed_s: float, known_s: float | None
 ) -> None:
-    """What changes it later does not count. If it did not change, it does not say when the call ended."""
+    """What changes it later does not count. If the end is not what changed it, it does not say when the call ended."""
     before = read_again(call(), updated_at=NOW)
-    ended = read_again(before, NOW + seconds(60), has_ended=True, updated_at=NOW + seconds(changed_s))
+    ended = read_again(before, NOW + seconds(60), status=status, has_ended=True, updated_at=NOW + seconds(changed_s))
     later = read_again(ended, NOW + seconds(70), has_ended=True, updated_at=NOW + seconds(65))
     assert later.life.changed_at_end == (None if known_s is None else NOW + seconds(known_s))
     assert read_again(later, NOW + seconds(80), updated_at=NOW + seconds(75)).life.changed_at_end is None
