@@ -201,6 +201,19 @@ def rules_content(digest: str, text: bytes) -> Content:
     return audit_content(digest, clean(body.decode()))
 
 
+class _StoredRules(msgspec.Struct):
+    text: str
+
+
+def rules_of(body: str) -> str:
+    """Return the text of rules that `rules_content` has stored.
+
+    Raises:
+        msgspec.MsgspecError: The body is none that it writes.
+    """
+    return msgspec.json.decode(body, type=_StoredRules).text
+
+
 class _Stored(msgspec.Struct):
     call: msgspec.Raw
     trail: tuple[msgspec.Raw, ...]

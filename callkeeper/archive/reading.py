@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import Row, Select, case, func, literal, or_, select, tuple_
 
 from callkeeper.archive.contents import UNREADABLE
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import LineUnreadable
-from callkeeper.archive.lines import AUDIT, AUDIT_LOG, CALL, RULES, call_of, joined, sha256
+from callkeeper.archive.lines import AUDIT, AUDIT_LOG, CALL, RULES, call_of, clean, joined, rules_of, sha256
 from callkeeper.archive.searching import SHIPPED, Place, Sizes, personal_values, search_of, walk
 from callkeeper.archive.tables import has_later_version, is_same_line, is_whole, lines, terms
 from callkeeper.calls.call_query import CallQuery
@@ -126,15 +125,18 @@ class ArchiveReader:
             callkeeper.archive.errors.LineUnreadable: Somebody has changed it.
             callkeeper.archive.errors.ArchiveAway: The database failed.
         """
-        asked = _only(select(lines.c.n, lines.c.body, lines.c.body_hash), RULES).where(lines.c.voice_id == digest)
+        is_it = lines.c.voice_id == clean(digest)
+        asked = _only(select(lines.c.n, lines.c.body, lines.c.body_hash), RULES).where(is_it)
         with self._database.reading() as connection:
             row = connection.execute(asked.order_by(lines.c.n).limit(1)).first()
         if row is None or row.body is None:
             return None
-        if sha256(row.body.encode()) != row.body_hash:
-            raise LineUnreadable(f"line {row.n} of {RULES} was changed")
-        text: str = msgspec.json.decode(row.body)["text"]
-        return text.encode()
+        try:
+            if sha256(row.body.encode()) == row.body_hash:
+                return rules_of(row.body).encode()
+        except UNREADABLE:
+            pass
+        raise LineUnreadable(f"line {row.n} of {RULES} was changed")
 
     def count(self, *, since_ms: int = 0, institution_key: str | None = None) -> int:
         with self._database.reading(within_s=600.0) as connection:

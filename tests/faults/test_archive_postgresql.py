@@ -18,6 +18,7 @@ from callkeeper.app.redis_location import Tls, tls_options
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import RULES, rules_content
 from callkeeper.archive.migrating import migrate
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.tables import lines, metadata, people
@@ -292,6 +293,15 @@ def test_text_that_postgresql_refuses_concerns_one_call(server: PostgreSql) -> N
     with pytest.raises(ValueRefused), database.writing() as connection:
         connection.execute(lines.insert(), {"institution_key": "a\0b", "n": 1})
     assert verify(database).faults == []
+    database.close()
+
+
+def test_digest_that_postgresql_refuses_is_one_that_is_not_there(server: PostgreSql) -> None:
+    """Anybody who is logged in can type one into the board's address."""
+    database = at(server.url)
+    Writer(database).write(RULES, [rules_content("a1", b"# text")])
+    reader = ArchiveReader(database)
+    assert [reader.rules_text(digest) for digest in ("a1", "a1\0")] == [b"# text", None]
     database.close()
 
 

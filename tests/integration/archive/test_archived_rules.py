@@ -13,7 +13,7 @@ from sqlalchemy import update
 from callkeeper.app.cli import main
 from callkeeper.app.logs import flush_log, quiet_log
 from callkeeper.archive.database import Database
-from callkeeper.archive.lines import RULES
+from callkeeper.archive.lines import RULES, sha256
 from callkeeper.archive.tables import lines
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
@@ -89,6 +89,21 @@ async def test_text_that_somebody_changed_is_not_shown_as_what_decided(
     refused = await shown(redis_url, tmp_path, DEMO.digest)
     assert (refused.exit_code, "archive verify" in refused.output, "forged" in refused.output) == (1, True, False)
     assert [fault.institution_key for fault in verify(database).faults] == [RULES]
+
+
+@pytest.mark.parametrize("body", ["[]", "{", '{"digest":"x"}', '{"text":1}'])
+@pytest.mark.usefixtures("in_force")
+async def test_text_in_another_form_is_refused_like_any_that_was_changed(
+    redis: Redis, redis_url: str, database: Database, tmp_path: Path, body: str
+) -> None:
+    """Who changes a line can give it a hash that fits."""
+    await copy(redis, database)
+    with database.writing() as connection:
+        here = (lines.c.institution_key == RULES) & (lines.c.voice_id == DEMO.digest)
+        connection.execute(update(lines).where(here).values(body=body, body_hash=sha256(body.encode())))
+    await redis.flushall()
+    refused = await shown(redis_url, tmp_path, DEMO.digest)
+    assert (refused.exit_code, "archive verify" in refused.output) == (1, True)
 
 
 @pytest.mark.usefixtures("in_force")
