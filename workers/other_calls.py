@@ -89,7 +89,7 @@ async def would_undo_an_enroll(claim: Claim) -> bool:
     if since is None or person_id is None:
         return False
     found = await claim.tools.store.members.enrolled_since(claim.call_id.institution_key, person_id, since)
-    for call_id in _others(claim, found):
+    for call_id in await _others(claim, found):
         other = await claim.tools.store.record(call_id)
         if other is None or _may_be_enrolled(other):  # if there is no record any more, it was in force
             return True
@@ -110,16 +110,18 @@ async def _beside(
 ) -> dict[CallId, Call]:
     """Return the other calls of ``found`` that went on while this one did, and of which ``speaks`` holds."""
     beside = {}
-    for call_id in _others(claim, found):
+    for call_id in await _others(claim, found):
         other = await claim.tools.store.record(call_id)
         if other is not None and speaks(other) and not _was_over(claim, other, began_at):
             beside[call_id] = other
     return beside
 
 
-def _others(claim: Claim, found: Iterable[str]) -> list[CallId]:
+async def _others(claim: Claim, found: Iterable[str]) -> list[CallId]:
+    """Return the other calls that are found by these voice ids. A record that was merged stands for the one it is in now."""
     key, ours = claim.call_id
-    return [CallId(key, voice_id) for voice_id in found if voice_id != ours]
+    ends = [await claim.tools.store.end_of(CallId(key, voice_id)) for voice_id in found if voice_id != ours]
+    return [end for end in dict.fromkeys(ends) if end != claim.call_id]
 
 
 def _was_over(claim: Claim, other: Call, began_at: datetime) -> bool:

@@ -28,7 +28,7 @@ from callkeeper.calls.claimed_item import (
     parse_claimed,
     share_lateness,
 )
-from callkeeper.calls.item_names import CallId, institution_part, owner_of
+from callkeeper.calls.item_names import CallId, institution_part, owner_of, parse_member
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.notes import Merged, encode_note
@@ -43,6 +43,7 @@ from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.last_errors import ErrorNotes
 from callkeeper.calls.store.last_listing import LookBackAllowance
 from callkeeper.calls.store.pausing import PauseMemory
+from callkeeper.calls.store.queries import follow_tombstones
 from callkeeper.calls.store.request_budget import RequestBudget
 from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.config import MAX_RETRY_AFTER_S
@@ -389,6 +390,11 @@ class Store(Inbox):
         if answer in _MERGE_REFUSED:
             raise WriteRefused(item.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
+
+    async def end_of(self, call_id: CallId) -> CallId:
+        """Return the call whose record a record was merged into; the call itself if it was not."""
+        end = parse_member(await follow_tombstones(self._redis, self.keys, call_id.member))
+        return end if isinstance(end, CallId) else call_id
 
     async def record(self, call_id: CallId) -> Call | None:
         """Return a record that was not merged into another; None if there is none that this release can read."""

@@ -44,7 +44,8 @@ class HeldClaim:
 
     ``kept`` has the records that were written before, with their conditions; the write takes ``keeps_s``, and is refused
     because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey. ``enrolled`` are the member's calls
-    with an enroll, ``records`` those of them that are still there; ``announced`` has the members whose enroll was, ``since``
+    with an enroll, ``records`` those of them that are still there, ``merged`` has
+    the id into whose record each of others was merged; ``announced`` has the members whose enroll was, ``since``
     the instants from which on others were looked up. ``found_s`` is the greatest age of the call, None: any; ``may_be_old``
     is what that was asked with. ``left`` are the notes that were left on other calls, and
     ``recognised_in`` has the record as others could read it when they were told that the caller is recognised.
@@ -70,6 +71,7 @@ class HeldClaim:
     recognised: list[str] = field(default_factory=list)
     recognised_in: list[Call] = field(default_factory=list)
     records: dict[str, Call] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
     announced: list[str] = field(default_factory=list)
     since: list[datetime] = field(default_factory=list)
     epoch: Epoch = field(default_factory=lambda: Epoch("epoch", NOW))
@@ -108,6 +110,7 @@ class HeldClaim:
                     recognised_since=self._recognised_since,
                 ),
                 note=self._leave_note,
+                end_of=self._end_of,
                 record=self._record,
             ),
             service=self.service,
@@ -158,6 +161,9 @@ class HeldClaim:
 
     async def _leave_note(self, call_id: CallId, note: Any, *, even_settled: bool) -> None:
         self.left.append((call_id.voice_id, note, even_settled))
+
+    async def _end_of(self, call_id: CallId) -> CallId:
+        return CallId(call_id.institution_key, self.merged.get(call_id.voice_id, call_id.voice_id))
 
     async def _record(self, call_id: CallId) -> Call | None:
         return self.records.get(call_id.voice_id)

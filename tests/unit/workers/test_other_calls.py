@@ -96,6 +96,18 @@ async def test_enroll_beside_a_caller_whose_voice_is_the_members_waits_for_a_per
     assert held.call.ledger.enroll.refusal == (RECOGNISED_BESIDE if is_held and operator is None else None)
 
 
+@pytest.mark.parametrize(("into", "is_held"), [("v-2", True), ("v-1", False)], ids=["another call", "this call"])
+@pytest.mark.parametrize("what", ["enrolled", "recognised"])
+async def test_record_that_was_merged_counts_as_the_one_that_it_is_in(what: str, into: str, is_held: bool) -> None:
+    """The two ids are of one call, which may be this one."""
+    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31))
+    changes = KNOWN if what == "recognised" else {"enrolled_seen": True}
+    found: dict[str, Any] = {what: ["v-9"]}
+    held = HeldClaim(known, **found, merged={"v-9": into}, records={into: call(voice_id=into, **changes)})
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert (held.call.ledger.enroll.state is EffectState.REFUSED) == is_held
+
+
 async def test_who_finds_a_recognised_caller_reads_so_in_the_record() -> None:
     """An enroll in another call may be due at the same moment: it looks at the record as soon as it finds the call."""
     held = HeldClaim(call(**KNOWN))

@@ -551,6 +551,7 @@ async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, redis
     assert note in merged.notes.values()
     assert WORD in said(merged)
     assert len(await redis.lrange(store.keys.trail(B.member), 0, -1)) == 1
+    assert [await store.end_of(one) for one in (A, B)] == [B, B]
 
 
 async def test_merge_never_counts_past_the_limit(store: Store, redis: Redis) -> None:
