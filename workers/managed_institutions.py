@@ -27,19 +27,9 @@ from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind, RequestResult
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.last_listing import (
-    ASK_AGAIN,
-    STANDING_FRESH,
-    Listings,
-    Standing,
-)
+from callkeeper.calls.store.last_listing import ASK_AGAIN, STANDING_FRESH, Listings, Standing
 from callkeeper.calls.store.request_budget import Permit
-from callkeeper.service import (
-    NotSent,
-    ResellerError,
-    ServiceRefused,
-    ServiceUnavailable,
-)
+from callkeeper.service import NotSent, ResellerError, ServiceRefused, ServiceUnavailable
 from callkeeper.service.client import Reseller
 from workers.counting import Counting
 from workers.managed_keys import InstitutionSettings, ManagedKeys

@@ -16,12 +16,7 @@ from redis.asyncio.sentinel import SentinelManagedConnection as AsyncManaged
 from redis.asyncio.sentinel import SentinelManagedSSLConnection as AsyncManagedTls
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
-from redis.sentinel import (
-    Sentinel,
-    SentinelConnectionPool,
-    SentinelManagedConnection,
-    SentinelManagedSSLConnection,
-)
+from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection, SentinelManagedSSLConnection
 
 from callkeeper.app.redis_location import Sentinels
 from callkeeper.calls.store.script_runner import Address

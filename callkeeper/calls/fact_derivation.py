@@ -5,13 +5,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectState
-from callkeeper.calls.facts import (
-    ENOUGH_ANSWERS,
-    FINAL_APART,
-    LEAST_ANSWERS,
-    VERIFIED_AFTER_END,
-    Facts,
-)
+from callkeeper.calls.facts import ENOUGH_ANSWERS, FINAL_APART, LEAST_ANSWERS, VERIFIED_AFTER_END, Facts
 from callkeeper.calls.member_evidence import (
     enrolled_member,
     enrolled_person,

@@ -13,13 +13,7 @@ from callkeeper.calls.member_evidence import is_assigned, is_perhaps_enrolled, n
 from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, with_effect
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
-from callkeeper.calls.seen_folding import (
-    is_new_opt_in,
-    of_member,
-    with_answered_check,
-    with_reading,
-    with_recognised,
-)
+from callkeeper.calls.seen_folding import is_new_opt_in, of_member, with_answered_check, with_reading, with_recognised
 from callkeeper.calls.settlement import believed_end
 from callkeeper.calls.statuses import ESTABLISHES
 from callkeeper.service import PhoneCall

@@ -36,15 +36,7 @@ from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.bodies import BODIES, LONGEST_NAME, meant, read_body, refuse_fields
 from callkeeper.desk.call_list import PHASES, CallList, DeskListing
 from callkeeper.desk.openapi import document
-from callkeeper.desk.problems import (
-    Problem,
-    forbidden,
-    invalid,
-    not_found,
-    too_many,
-    unauthorized,
-    unavailable,
-)
+from callkeeper.desk.problems import Problem, forbidden, invalid, not_found, too_many, unauthorized, unavailable
 from callkeeper.desk.quotas import SEARCHES_PER_PERSON, SEARCHES_PER_TOKEN, QuotaUsed, SearchTurns
 from callkeeper.desk.statements import Actions
 from callkeeper.desk.stream import Stream, Tickets

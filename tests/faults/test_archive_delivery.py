@@ -28,14 +28,7 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archive_manipulations import rechain
 from tests.harness.archivist import Archivist, content
 from tests.sandbox_fixtures import KEY, Asgi
-from workers.archive_delivery import (
-    AT_ONCE,
-    ENOUGH_S,
-    HEADS_AGAIN_S,
-    HEADS_EVERY_S,
-    NOTED_AT_ONCE,
-    ArchiveDeliveries,
-)
+from workers.archive_delivery import AT_ONCE, ENOUGH_S, HEADS_AGAIN_S, HEADS_EVERY_S, NOTED_AT_ONCE, ArchiveDeliveries
 
 GREEN, END = Happening(Kind.GREEN, 5), Happening(Kind.END, 30)
 

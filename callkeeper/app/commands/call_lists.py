@@ -27,12 +27,7 @@ from callkeeper.app.terminal import (
     say_table,
     terminal_console,
 )
-from callkeeper.calls.call_query import (
-    CallQuery,
-    FilterWrong,
-    filtered,
-    parse_query,
-)
+from callkeeper.calls.call_query import CallQuery, FilterWrong, filtered, parse_query
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.quantity import quantity

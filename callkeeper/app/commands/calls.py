@@ -31,12 +31,7 @@ from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.effect_resolution import (
-    DOUBTFUL,
-    attention_reasons,
-    unresolved,
-    without_service_words,
-)
+from callkeeper.calls.effect_resolution import DOUBTFUL, attention_reasons, unresolved, without_service_words
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Resolved
 from callkeeper.calls.pause import EVERYWHERE

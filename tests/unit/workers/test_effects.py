@@ -7,13 +7,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE, Epoch, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import (
-    ENROLLED_SINCE,
-    NO_CLEAR_ANSWER,
-    NOT_SHOWN,
-    RECORD_LOST,
-    may_begin,
-)
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NO_CLEAR_ANSWER, NOT_SHOWN, RECORD_LOST, may_begin
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Phase
 from callkeeper.calls.record_storage import SCHEMA
