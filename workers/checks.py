@@ -224,11 +224,8 @@ def _charged(claim: Claim, reading: Reading) -> Call:
     age: timedelta | None = timedelta(seconds=book.maximum_age_s)
     if reading.created_at is not None:
         epoch = claim.item.epoch
-        is_new = (
-            claim.now - epoch.since >= LISTED_ANEW
-            and call.life.hinted_at is not None
-            and call.life.end_hinted_at is None
-        )
+        is_hinted_live = call.life.hinted_at is not None and call.life.end_hinted_at is None
+        is_new = is_hinted_live and claim.now - epoch.since >= LISTED_ANEW
         age = claim.tools.clock.age(reading.created_at, claim.now, epoch, may_be_old=not is_new)
     # The lost record may have been checked for the member whom this reading names. It is folded in only afterwards.
     begun = replace(call, seen=replace(call.seen, person_id=reading.person_id or call.seen.person_id))
@@ -370,25 +367,20 @@ _MAY_PASS = (ServiceUnavailable, AccessRefused, TokenLapsed, NeedsPerson)
 
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
-    call, now = claim.call, claim.now
+    call, now, plan, is_hint = claim.call, claim.now, claim.call.plan, claim.call.life.phase is Phase.HINTED
     # For a hint, an answer that names another call also means that the service has no call with this id.
-    is_unknown = isinstance(error, CallNotFound) or (
-        isinstance(error, AnswerMisnamed) and call.life.phase is Phase.HINTED
-    )
+    is_unknown = isinstance(error, CallNotFound) or (is_hint and isinstance(error, AnswerMisnamed))
     not_found_since = (call.life.not_found_since or now) if is_unknown else None
     call = replace(call, life=replace(call.life, not_found_since=not_found_since))
-    if call.life.phase is Phase.HINTED and isinstance(error, _MAY_PASS):
+    if is_hint and isinstance(error, _MAY_PASS):
         call = replace(call, life=replace(call.life, looked_back_at=None))
     if isinstance(error, AccessRefused):
         retry_at = now + timedelta(seconds=error.retry_after_s)
-        claim.call = replace(
-            call, plan=replace(call.plan, reads_failed=max(1, call.plan.reads_failed), next_read_at=retry_at)
-        )
+        claim.call = replace(call, plan=replace(plan, reads_failed=max(1, plan.reads_failed), next_read_at=retry_at))
         claim.hold_back(Why.REFUSED)
         return
-    claim.call = replace(
-        call, plan=replace(call.plan, reads_failed=call.plan.reads_failed + 1, next_read_at=read_retry(call, now))
-    )
+    retry_at = read_retry(call, now)
+    claim.call = replace(call, plan=replace(plan, reads_failed=plan.reads_failed + 1, next_read_at=retry_at))
     claim.summary.add("reads_failed")
     claim.tools.log.warning("read_failed", error=type(error).__name__, said=error.plain)
 
@@ -455,9 +447,8 @@ async def _tell_whether_checks_work(claim: Claim) -> None:
     """Report that a check was answered, or that the voice provider's error came instead of a result."""
     key, reading = claim.call_id.institution_key, claim.call.seen.reading
     if reading is not None and reading.provider_error is not None:
-        await claim.tools.store.errors.note(
-            ErrorArea.CHECK, key, f"voice authentication error: {reading.provider_error}"
-        )
+        said = f"voice authentication error: {reading.provider_error}"
+        await claim.tools.store.errors.note(ErrorArea.CHECK, key, said)
         await _without_result(claim, "provider_error")
     else:
         await claim.tools.gate.publish(RequestResult.ANSWER, key, EndpointKind.CHECK)
@@ -475,7 +466,7 @@ def decline(claim: Claim, step: Decline) -> None:
 
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
-    """Read the service's record of the call. The claim is over if the call was merged into another one."""
+    """Read the service's record of the call. The claim is over if our record was merged into another one."""
     phone_call = await claim.tools.service.details(
         claim.call_id.institution_key, claim.spelled_id, check=kind == "check", requested_by=operator
     )
@@ -484,12 +475,13 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
 
 
 async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> bool:
-    """After a 401, log in (once per claim) and plan the check again; return whether it will be made again.
-
-    A check that a person asked for is planned for that person again.
+    """After a 401, log in (once per claim) and plan the check again, for the person who asked, if one did.
 
     A check that was answered with 401 was not made, so the data of the last check is restored. After any other failure
     the next check is planned from the last answer, and waits until stored details can be read.
+
+    Returns:
+        Whether the check will be made again.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
         next_check_at = claim.call.plan.next_check_at if by_desk else claim.now
