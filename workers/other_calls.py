@@ -1,4 +1,4 @@
-"""The other calls of a call's member: why they speak against an enroll of this caller, or a reject, that is to be sent.
+"""Looks at the other calls of a call's member before an enroll or a reject is sent, and when the voice is recognised.
 
 Two callers at once who are both taken for the member are two people: a person finds out who is who. And a reject takes
 back every enroll of its member, also one that came after its reason.
@@ -23,11 +23,11 @@ from workers.claimed_call import Claim
 async def why_not_enroll(claim: Claim) -> str | None:
     """Return why an enroll is left to a person: the member was enrolled, or is recognised, in a call beside this one.
 
-    Whoever verified this caller in person has decided that. What a rule has enrolled in the other call is then left to a
-    person, unless this one was given up before: whoever says it again knows of both.
+    If a person verified this caller, the enroll is sent. A call beside it that a rule has enrolled is then listed for a
+    person. It is not if this enroll was given up before: whoever says it again knows of both calls.
 
-    This call's enroll is announced before the others are looked up, so that of two that are sent at the same moment one
-    finds the other.
+    This call's enroll is announced before the others are looked up, so of two enrolls that are sent at the same moment
+    at least one finds the other.
     """
     members, person_id = claim.tools.store.members, claim.call.seen.person_id
     if person_id is not None:
@@ -44,15 +44,15 @@ async def why_not_enroll(claim: Claim) -> str | None:
         is_beside = await _beside(claim, began_at, others, lambda other: recognised_member(other) == person_id)
         return RECOGNISED_BESIDE if is_beside else None
     if enroll.failed != ENROLLED_SINCE:
-        await _leave_to_a_person(claim, enrolled)
+        await _note_enrolled_beside(claim, enrolled)
     return None
 
 
 async def note_recognised(claim: Claim) -> None:
-    """Store that the caller has the member's voice, and leave what rules have enrolled in calls beside this one to a person.
+    """Store that the caller has the member's voice, and have calls beside this one that a rule has enrolled listed.
 
-    It is stored before the others are looked up, as an enroll is announced. The record is written before that: whoever
-    finds this call looks there for what the voice showed.
+    It is stored before the others are looked up, for the same reason as in `why_not_enroll`. The record is written before
+    that: whoever finds this call looks there for what the voice showed.
 
     Raises:
         WriteRefused: Another worker holds the call now.
@@ -64,12 +64,12 @@ async def note_recognised(claim: Claim) -> None:
     await members.recognise(claim.call_id, person_id, claim.now)
     if (began_at := _began_at(claim)) is not None:
         found = await members.enrolled_since(claim.call_id.institution_key, person_id, _oldest_since(claim, began_at))
-        await _leave_to_a_person(claim, await _beside(claim, began_at, found, _may_be_enrolled))
+        await _note_enrolled_beside(claim, await _beside(claim, began_at, found, _may_be_enrolled))
     claim.call = replace(claim.call, ledger=replace(claim.call.ledger, recognised_for=person_id))
 
 
-async def _leave_to_a_person(claim: Claim, enrolled: dict[CallId, Call]) -> None:
-    """Tell the calls in which a rule has enrolled the member that the caller of this one is the member, too."""
+async def _note_enrolled_beside(claim: Claim, enrolled: dict[CallId, Call]) -> None:
+    """Note in the calls that a rule has enrolled that this caller is the member, too. They are then listed for a person."""
     for call_id, other in enrolled.items():
         if other.ledger.enroll.state in {*DONE, *UNDER_WAY} and other.ledger.enroll.operator is None:
             note = EnrolledBeside(voice_id=claim.call_id.voice_id)
@@ -79,7 +79,7 @@ async def _leave_to_a_person(claim: Claim, enrolled: dict[CallId, Call]) -> None
 async def would_undo_an_enroll(claim: Claim) -> bool:
     """Tell whether a reject would take back an enroll of the member that came after its reason.
 
-    That is a person's last word, else the first request; else, of a rule's that has waited, its intention.
+    The reason is a person's last word; else the first request; else, if a rule's reject has waited, its intention.
     """
     reject, word, person_id = claim.call.ledger.reject, claim.call.statements.distrusted, claim.call.seen.person_id
     began_at = reject.sent_at or reject.intended_at
@@ -97,12 +97,9 @@ async def would_undo_an_enroll(claim: Claim) -> bool:
 
 
 def _oldest_since(claim: Claim, began_at: datetime) -> datetime:
-    """Return since when a call may have been enrolled that went on when this one began.
-
-    No call goes on for longer than the maximum age.
-    """
-    oldest = timedelta(seconds=claim.tools.book.maximum_age_s)
-    return before_jumps(began_at, claim.tools.store.jumps) - oldest
+    """Return the earliest time at which a call that went on when this one began may have been enrolled."""
+    longest = timedelta(seconds=claim.tools.book.maximum_age_s)
+    return before_jumps(began_at, claim.tools.store.jumps) - longest
 
 
 async def _beside(
