@@ -10,14 +10,14 @@ from callkeeper.service import QueueEntry
 from callkeeper.service.open_questions import USUAL, Shown
 
 MOST_SKIPPED_SEEN = 10
-"""How many entries of a page are counted for the survey."""
+"""How many entries of a page that are left out are counted, at most."""
 
 _SKIPPED = {
     "odd_voice_id": ("voice-id-alphabet", "odd-id"),
     "no_voice_id": ("queue-entry-usable", "entry-without-id"),
     "unreadable": ("queue-entry-usable", "entry-unreadable"),
 }
-"""What an entry shows that is left out, by the reason."""
+"""The assumption and the answer that an entry counts for, by why it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,12 @@ class QueuePatterns:
 
     def skipped(self, reason: str, entries: int) -> None:
         """Count entries of a page that were left out, each by itself."""
-        assumption, answer = _SKIPPED[reason]
-        for _ in range(min(entries, MOST_SKIPPED_SEEN)):
-            self.see(Shown(assumption, answer, f"{entries} entries of a page"))
+        seen = Shown(*_SKIPPED[reason], f"{entries} entries of a page")
+        self.figures.see_all([seen] * min(entries, MOST_SKIPPED_SEEN), self.institution_key)
 
 
 def _seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime) -> Iterator[Shown]:
-    """Yield whether a page that begins with a start shows earlier ones; nothing if it shows no start at all."""
+    """Yield whether a page shows starts before the bound that was asked for; nothing if it shows no start at all."""
     starts = [start for entry in entries if (start := plausible_start(entry, now))]
     before_s = (since - min(starts, default=since)).total_seconds()
     if before_s > 0:
