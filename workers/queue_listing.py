@@ -55,8 +55,6 @@ due before."""
 RENEW_AFTER_S = 1.0
 """If the lease of a listing is older than this, it is renewed before the next request."""
 
-Choose = Callable[[float, float], float]
-
 
 class ListingFailed(Exception):
     """A look failed with ``error``. What it learned of the paging before, ``paging``, is kept."""
@@ -66,7 +64,7 @@ class ListingFailed(Exception):
         self.error, self.paging = error, paging
 
 
-def outcome_of(error: ResellerError | None) -> str:
+def _outcome_of(error: ResellerError | None) -> str:
     """Return how a look went, as a figure names it."""
     match error:
         case None:
@@ -128,7 +126,7 @@ class Listing:
     tools: Tools
     reconcile_s: float
     page_size: int = 500
-    choose: Choose = random.uniform
+    choose: Callable[[float, float], float] = random.uniform
     on_due: Callable[[], None] = lambda: None
     """Called when calls got a note and are due."""
 
@@ -155,7 +153,7 @@ class Listing:
             progress = replace(progress, failures=0)
         except ListingFailed as failed:
             error, progress = failed.error, self._failed(progress, failed, summary)
-        outcome = outcome_of(error)
+        outcome = _outcome_of(error)
         self.tools.counting.listed(institution_key, outcome)
         if isinstance(error, AccessRefused):
             due_in_ms = int(error.retry_after_s * 1000) + 1

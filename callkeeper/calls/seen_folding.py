@@ -59,7 +59,7 @@ def with_reading(call: Call, reading: Reading, policies: Policies, *, ended_at: 
         ),
         of_another=of_another,
     )
-    return with_former_member(before, seen, policies)
+    return _with_former_member(before, seen, policies)
 
 
 def is_new_opt_in(before: Seen) -> bool:
@@ -165,7 +165,7 @@ def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tup
     return shown
 
 
-def with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
+def _with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
     """Return what was seen, with evidence about the former member.
 
     A mismatch or a recognised voice that showed first together with the next member may be about the former one, too.

@@ -53,11 +53,11 @@ from callkeeper.service.secret import Secret
 
 _FIELDS = ("error", "title", "detail", "message", "errors", "messages")
 
-MOST = 20
+_MOST_TEXTS = 20
 """How many texts of one answer are kept."""
 
 
-def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
+def _texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
     """Return the distinct texts in an answer; none if it cannot be read.
 
     Assumed (`refusal-words`): the words of a refusal are in any of these fields, with a ``code`` or without.
@@ -69,7 +69,7 @@ def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
     if not isinstance(body, dict):
         return ()
     found = dict.fromkeys(text for name in _FIELDS for text in _texts(body.get(name)))
-    return tuple(Secret(text) for text in list(found)[:MOST])
+    return tuple(Secret(text) for text in list(found)[:_MOST_TEXTS])
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -152,12 +152,12 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
     try:
         return _verdict(endpoint, answer, reader, needs_success=needs_success)
     except ResellerError as error:
-        error.saying(texts_of(answer), foreign_answer(answer))
+        error.saying(_texts_of(answer), foreign_answer(answer))
         raise
 
 
 def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool) -> A:
-    check_status(endpoint, answer)
+    _check_status(endpoint, answer)
     record = _read(endpoint, answer, reader)
     if record.success is False or (record.success is None and _is_refusal_by_problem(endpoint, answer)):
         raise _refusal(endpoint, answer, record)
@@ -242,7 +242,7 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
     raise unknown.saying(texts, foreign)
 
 
-def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
+def _check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
     """Raise the error that a status alone means, or an answer that is not the service's.
 
     Raises:
@@ -301,7 +301,7 @@ def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary,
 
     Spec: Endpoints 8.
     """
-    check_status(INSTITUTIONS, answer)
+    _check_status(INSTITUTIONS, answer)
     entries = _entries(answer)
     if entries is None or not 200 <= answer.status_code < 300:
         raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status_code}, no list of institutions")
