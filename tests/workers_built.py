@@ -21,7 +21,7 @@ def institution_settings(
     beside: Callable[[str], bool] = lambda _: False,
 ) -> InstitutionSettings:
     """Return settings that name no institution, unless others are given."""
-    return InstitutionSettings(only=only, in_test=in_test, named=named or {}, beside=beside)
+    return InstitutionSettings(only=only, in_test=in_test, named=named or {}, is_acted_for_beside=beside)
 
 
 def worker_runtime(redis_url: str, config: ServiceConfig, log: FilteringBoundLogger) -> WorkerRuntime:

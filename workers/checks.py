@@ -134,7 +134,7 @@ async def unite_spellings(claim: Claim) -> bool:
         WriteRefused: Another worker holds the call now.
     """
     ours, is_listed = claim.call_id, claim.call.life.listed_at is not None
-    key = ours.institution_key if is_listed else claim.institutions.managed.spelling_kept(ours.institution_key)
+    key = ours.institution_key if is_listed else claim.institutions.managed_keys.spelling_kept(ours.institution_key)
     other = CallId(key, canonical_id(ours.voice_id))
     return other != ours and await _merge_into(claim, other)
 

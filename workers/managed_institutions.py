@@ -1,18 +1,18 @@
 """The institutions we may act for, and what the service says of each.
 
-Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. The list
-is read every 90 s by one of all workers, who asks by key for those that it does not name and that have no standing, or
+Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. One of
+all workers reads the list every 90 s. Of keys that the list does not name, it asks for each that has no standing, or
 one with which nothing may be done. A login is made hourly, and at most once a minute when an unknown key appears. A key
 that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue for a
 minute. A key that only the settings name is asked for by key. While the service does not answer, those of which nothing
-is known yet are asked for every 3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list names is the
-account's to manage.
+is known yet are asked for every 3 s. A push alone proves nothing. Assumed (`listed-is-ours`): what the list names is
+the account's to manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
 once for all workers.
 
-For which of them we act: `workers.managed_keys`. The service is asked as in `workers.standing_requests`: a worker takes a
-permit for each request. If there is none, it saves what it has learned so far, and goes on soon afterwards.
+`workers.managed_keys` says for which of them we act, `workers.standing_requests` asks the service: a worker takes a permit
+for each request. If there is none, it saves what it has learned so far, and goes on soon afterwards.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Institutions:
         self._monotonic = monotonic
         self._log = log
         self._counting = counting
-        self.managed = ManagedKeys(settings, log)
+        self.managed_keys = ManagedKeys(settings, log)
         """Which institutions the account manages, and which of them we act for."""
         self._requests = StandingRequests(service, store.budget.wait_s, monotonic, log, counting)
         self._standings: dict[str, Standing] = {}
@@ -118,7 +118,7 @@ class Institutions:
     @property
     def keys(self) -> frozenset[str]:
         """The institutions that we act for."""
-        return self.managed.acted_for
+        return self.managed_keys.acted_for
 
     def obstacle(self, institution_key: str) -> str | None:
         """Return why nothing may be done for an institution's calls; None if there is no obstacle."""
@@ -244,13 +244,13 @@ class Institutions:
         stored = {key: one for key, one in standings.items() if one.told_at is not None}
         owned = await self._owned(listed, stored)
         sure = {key for key, one in stored.items() if one.unanswered_at is None and one.is_younger(RENEWED_AFTER, now)}
-        missing = self.managed.needed(owned) - sure
+        missing = self.managed_keys.needed(owned) - sure
         is_due = await self._is_due(missing, stored, now, seeks=sought is not None and sought not in owned)
         if is_due or await self._may_go_on(now):
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
-            self._store.breakers.acted_for = self.managed.allowed(owned)
+            self._store.breakers.acted_for = self.managed_keys.allowed(owned)
             held = {key for key, one in stored.items() if one.obstacle is not None}
-            wanted = {LIST, *missing, *self.managed.allowed(held)}
+            wanted = {LIST, *missing, *self.managed_keys.allowed(held)}
             asked = await self._requests.ask(wanted if is_due else wanted.intersection(self._requests.left), stored)
             self._see(asked, listed)
             answered = self._standings_of(asked.known, now)
@@ -259,17 +259,17 @@ class Institutions:
             owned = await self._owned(listed, stored)
             missing -= answered.keys()
         self._is_silent = self._requests.is_silent(missing)
-        self.managed.take(owned)
+        self.managed_keys.take(owned)
         self._tell_keys()
         self._standings = handled_in_test(stored, self._in_test)
         self.are_known = True
-        self.managed.warn_of_unknown(
+        self.managed_keys.warn_of_unknown(
             {key: self._standings[key].name if key in self._standings else None for key in owned}
         )
 
     def _standings_of(self, known: Mapping[str, Standing], now: datetime) -> dict[str, Standing]:
         """Return what the service has just said of institutions, as far as the settings do not exclude them."""
-        told = {key: replace(known[key], told_at=now) for key in self.managed.allowed(known)}
+        told = {key: replace(known[key], told_at=now) for key in self.managed_keys.allowed(known)}
         return handled_in_test(told, self._in_test)
 
     def _tell_keys(self) -> None:
@@ -340,7 +340,7 @@ class Institutions:
             return
         if institution_key in self._missing:
             await self._listings.disown(institution_key)
-            self.managed.drop(institution_key)
+            self.managed_keys.drop(institution_key)
             self._tell_keys()
             self._log.warning("institution_dropped", institution=institution_key)
 

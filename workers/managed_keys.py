@@ -1,11 +1,12 @@
-"""Which institutions this worker acts for: those that the account manages, as far as the settings do not exclude them.
+"""Which institutions this worker acts for: those that the account manages and the settings do not exclude.
 
-It is memory only. `workers.managed_institutions` asks Redis and the service, and passes here what they said.
+It only remembers. `workers.managed_institutions` asks Redis and the service.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.institutions import KnownInstitutions
 
@@ -20,8 +21,8 @@ class InstitutionSettings:
     """Those that are handled although they are in test mode."""
     named: Mapping[str, frozenset[str]]
     """The keys in the settings, by setting."""
-    beside: Callable[[str], bool]
-    """Tells whether workers of this installation act for an institution: their settings may have others than ours."""
+    is_acted_for_beside: Callable[[str], bool]
+    """Tells whether other workers of this installation act for an institution. Their settings may differ from ours."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,11 +30,11 @@ class ManagedKeys:
     """The keys of the institutions that the account manages, and which of them we act for."""
 
     settings: InstitutionSettings
-    log: Any
+    log: FilteringBoundLogger
     managed: frozenset[str] = frozenset()
     acted_for: frozenset[str] = frozenset()
     _spelled_otherwise: set[str] = field(default_factory=set)
-    """Keys that are left out, because one that we act for is the same in other capitals."""
+    """Keys that are left out, because one that is kept is the same in other capitals."""
     _warned_of: set[tuple[str, str]] = field(default_factory=set)
 
     def allowed(self, keys: Iterable[str]) -> frozenset[str]:
@@ -41,7 +42,7 @@ class ManagedKeys:
         return frozenset(keys) if self.settings.only is None else self.settings.only.intersection(keys)
 
     def needed(self, managed: frozenset[str]) -> frozenset[str]:
-        """Return the keys whose standing we need: those that the settings name, also if the account does not manage them."""
+        """Return the keys whose standing we need. A key that the settings name is one, also if the account lacks it."""
         return managed if self.settings.only is None else self.settings.only
 
     def take(self, managed: frozenset[str]) -> None:
@@ -57,7 +58,7 @@ class ManagedKeys:
     def is_left_to_others(self, institution_key: str) -> bool:
         """Tell whether only our own settings exclude an institution, for which other workers act."""
         is_excluded = institution_key in self.managed and institution_key not in self.acted_for
-        return is_excluded and self.settings.beside(institution_key)
+        return is_excluded and self.settings.is_acted_for_beside(institution_key)
 
     def left_to_others(self) -> list[str]:
         """Return all institutions of which `is_left_to_others` holds."""
@@ -71,9 +72,9 @@ class ManagedKeys:
         return next(kept, institution_key)
 
     def _in_one_spelling(self, keys: frozenset[str]) -> frozenset[str]:
-        """Leave out a key that is another one in other capitals: each call would have two records, and two enrolls.
+        """Keep one of keys that differ only in capitals, the same one in all workers.
 
-        All workers keep the same one.
+        With both, each call would have two records, and two enrolls.
         """
         kept = {key.casefold(): key for key in sorted(keys)}
         for key in sorted(keys.difference(kept.values(), self._spelled_otherwise)):

@@ -286,7 +286,7 @@ class Shift:
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
         holds: Mapping[str, int] | None = self._holds if len(self.institutions.keys) > 1 else None
-        if left := self.institutions.managed.left_to_others():
+        if left := self.institutions.managed_keys.left_to_others():
             # As if we held as many as we may: we have nothing else to do, and would claim them before the others do.
             holds = self._holds | Counter(dict.fromkeys(left, IN_FLIGHT))
         store = self.tools.store
@@ -385,7 +385,7 @@ class Shift:
             return
         if isinstance(owner, CallId):
             follow_member(*owner)
-            if self.institutions.managed.is_left_to_others(owner.institution_key):
+            if self.institutions.managed_keys.is_left_to_others(owner.institution_key):
                 await self._pass_on(item)
                 return
             if self.institutions.obstacle(owner.institution_key) == FOREIGN:
@@ -403,7 +403,7 @@ class Shift:
     async def _list(self, item: ClaimedItem, owner: str) -> None:
         if not self.institutions.are_known:
             await self.tools.store.save(item, None, Placement(NOT_KNOWN_YET_MS))
-        elif self.institutions.managed.is_left_to_others(owner):
+        elif self.institutions.managed_keys.is_left_to_others(owner):
             await self._pass_on(item)
         elif await self.institutions.knows(owner):
             if await self.listing.run(item, owner, self.summary):

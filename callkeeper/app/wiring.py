@@ -111,7 +111,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
             only=frozenset(settings.institutions) if settings.institutions is not None else None,
             in_test=frozenset(settings.test_institutions),
             named=settings.named_institutions(book.institutions),
-            beside=account_use.is_acted_for_beside,
+            is_acted_for_beside=account_use.is_acted_for_beside,
         ),
         book=book,
         outlets=Outlets(

@@ -1,10 +1,10 @@
 """Folds what the service shows of a call into `Seen`: readings, answers of checks, another member, another record.
 
-What was true once is remembered for the whole call. But what the voice showed of another member is no evidence for or
-against the one who is assigned now: a caller who was authenticated may be another member, or a mismatch may only have
-meant that the first member was wrong. So it is forgotten, and what the service goes on showing is in doubt until it changes
-(``Seen.of_another``). What was seen of the device stays, and so does what was red or had no colour. A mismatch counts again
-for the member it was of, if they come back. Pure functions.
+What was true once is remembered for the whole call. But what the voice showed while another member was assigned is no
+evidence for or against the one who is assigned now: a caller who was authenticated may be that other member, and a mismatch
+may only have meant that the first member was wrong. So it is forgotten when the member changes, and what the service goes
+on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device stays, as do policies that are red
+or have no colour. A mismatch counts again if its member comes back. Pure functions.
 """
 
 from datetime import datetime
@@ -63,12 +63,15 @@ def with_reading(call: Call, reading: Reading, policies: Policies, *, ended_at: 
 
 
 def is_new_opt_in(before: Seen) -> bool:
-    """Tell whether an opt-in that a reading shows came since: not if the last one showed it, or a word came before any."""
+    """Tell whether an opt-in that a reading shows is new: the last reading did not show it.
+
+    In the first reading it is new, unless a person has already said that the caller opted out.
+    """
     return not before.opted_out if before.reading is None else before.reading.status != CallStatus.VOICE_OPT_IN
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:
-    """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
+    """Tell whether the voice led to FullAuthentication, and no enroll did."""
     by_hand = call.ledger.enroll.state in PERHAPS_DONE or call.seen.enrolled
     by_voice = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
@@ -168,7 +171,7 @@ def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tup
 def _with_former_member(before: Seen, seen: Seen, policies: Policies) -> Seen:
     """Return what was seen, with evidence about the former member.
 
-    A mismatch or a recognised voice that showed first together with the next member may be about the former one, too.
+    A mismatch or a recognised voice that first showed together with the next member may be about the former one, too.
     """
     former = before.person_id
     if former is None or former == seen.person_id:

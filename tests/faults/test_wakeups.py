@@ -54,7 +54,7 @@ class Institutions:
         self.refresh_s = refresh_s
         self._store = store
         self._enlisted_at_s = -ENLIST_S
-        self.managed = ManagedKeys(institution_settings(), structlog.get_logger())
+        self.managed_keys = ManagedKeys(institution_settings(), structlog.get_logger())
 
     def is_stale(self) -> bool:
         """Tell that what is known is new."""
