@@ -201,14 +201,14 @@ def joined(ours: Seen, theirs: Seen) -> Seen:
     unusable = theirs.history.answered if is_other_person else theirs.unusable_answers
     rejected = [one for one in (ours, theirs) if one.rejected]
     opted_out = [one for one in (ours, theirs) if one.opted_out]
-    is_about_another = None not in {ours.person_id, theirs.person_id} and ours.person_id != theirs.person_id
-    voice = Seen() if is_about_another else theirs
+    another = theirs.person_id if ours.person_id not in {None, theirs.person_id} else None
+    voice = theirs if another is None else Seen()
     mismatched = dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))
     authenticated = dict.fromkeys((*ours.authenticated_members, *theirs.authenticated_members))
-    if is_about_another and theirs.mismatch and theirs.person_id is not None:
-        mismatched[theirs.person_id] = None
-    if is_about_another and theirs.authenticated and theirs.person_id is not None:
-        authenticated[theirs.person_id] = None
+    if another is not None and theirs.mismatch:
+        mismatched[another] = None
+    if another is not None and theirs.authenticated:
+        authenticated[another] = None
     return replace(
         ours,
         person_id=ours.person_id or theirs.person_id,
@@ -232,7 +232,7 @@ def joined(ours: Seen, theirs: Seen) -> Seen:
         member_before=ours.member_before or theirs.member_before,
         mismatched_members=tuple(mismatched),
         authenticated_members=tuple(authenticated),
-        history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
+        history=ours.history.joined(theirs.history if another is None else theirs.history.without_voice()),
         frauds=tuple(dict.fromkeys((*ours.frauds, *theirs.frauds))),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         voiceprint=ours.voiceprint or voice.voiceprint,
