@@ -90,7 +90,7 @@ class PageRequests:
     """The permit of the first page is taken before the look begins."""
 
     async def send(self, cursor: int, size: int) -> Sequence[QueueEntry]:
-        """Request a page. It may take several of these, so that the lease would end between them if each is slow.
+        """Request a page, and first renew the lease if it is old: several slow pages would outlast it.
 
         Raises:
             ResellerError: As for the queue.
@@ -113,7 +113,7 @@ class PageRequests:
         self.renewed_at_s = self.tools.monotonic()
 
     async def _wait_s(self) -> float:
-        """Take a permit. A listing that has begun is finished, also if a breaker opens."""
+        """Take a permit, or return how long to wait for it. A listing that has begun is finished even if a breaker opens."""
         wanted = Wanted(self.institution_key, self.item.member, Permit.LISTING, kind=EndpointKind.QUEUE)
         held = await self.tools.gate.ask(wanted, self.item.now)
         return 0.0 if held is None else held.wait_s
@@ -290,9 +290,10 @@ class Listing:
         return len(changed)
 
     def _with_absence(self, listed: Listed, progress: ListingProgress, now: datetime) -> Listed:
-        """Return a note on a new call with when it was not there yet: at the last look, unless that look has missed it.
+        """Return a note on a new call with a time at which the call was not in the queue: the last regular look.
 
-        An entry may come late, or the look did not go back that far. Then its start tells, against those of other calls.
+        If the call had started by then, the look has missed it, and the start counts: an entry may come late, or the
+        look did not go back that far.
         """
         if progress.regular_at is None or progress.regular_at > now:
             return listed

@@ -52,6 +52,7 @@ from workers.signed_webhooks import LONGEST_PAUSE_S, WebhookClient
 from workers.webhook_delivery import Deliveries
 
 TIDY_EVERY_S = 3600.0
+OUTAGE_REPORT_EVERY_S = 600
 
 
 @dataclass(slots=True)
@@ -90,9 +91,6 @@ class UnreadableLog:
         self.log.error("stored_unreadable", what=what, institution=institution_key)
 
 
-OUTAGE_REPORT_EVERY_S = 600
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceUse:
     """How a worker uses the service: as whom, and how often at most."""
@@ -109,7 +107,7 @@ class ServiceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlets:
-    """Opens what settled calls go to, inside the event loop. None where nothing goes to."""
+    """Where settled calls are sent. Each is opened inside the event loop; None: nothing is sent there."""
 
     open_webhook_client: Callable[[], WebhookClient] | None
     open_archive: Callable[[ArchiveQueue], Outbox] | None

@@ -28,7 +28,7 @@ class StandingRequests:
 
     service: Reseller
     wait_s: Callable[[Permit, str, str], Awaitable[float]]
-    """Takes a permit: `RequestBudget.wait_s`."""
+    """Takes a permit, or says how long to wait for one: `RequestBudget.wait_s`."""
     monotonic: Callable[[], float]
     log: FilteringBoundLogger
     counting: Counting
@@ -50,7 +50,7 @@ class StandingRequests:
         return any(isinstance(one, ServiceUnavailable) and not isinstance(one, ServiceBusy) for one in errors)
 
     async def ask_one(self, key: str) -> tuple[Standings, ResellerError | None]:
-        """Ask for one institution, or for the `LIST`, if no 429 forbids it. Return what came, and why nothing did."""
+        """Ask for one institution, or for the `LIST`, if no 429 forbids it. Return what was learned, and the error."""
         asked = Standings()
         error = None if self.is_paused else await asked.ask(self.service, key)
         self._heed(error)

@@ -50,7 +50,7 @@ def _settings_differ(signals: Signals) -> Iterator[Incident]:
             ]
         lines = [_difference(name, by_digest) for name, by_digest in found if len(by_digest) > 1]
         if lines:
-            who, consequence = _SET_APART[kind]
+            who, consequence = _CONSEQUENCES[kind]
             advice = (
                 f"{'; '.join(lines)}. {consequence}. This is normal during a deployment; if it lasts, give all {who} the "
                 "same settings and restart them."
@@ -59,7 +59,7 @@ def _settings_differ(signals: Signals) -> Iterator[Incident]:
             return
 
 
-_SET_APART: Final = {
+_CONSEQUENCES: Final = {
     "worker": ("workers", "What becomes of a call depends on the worker that handles it"),
     "web": ("web processes", "Which pushes, logins and tokens are accepted depends on the web process that is asked"),
 }

@@ -187,9 +187,9 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
     Raises:
         LoginRefused: The service answered and gave no token, so it may have counted a failed login: ``success`` is
             false, whatever the status; a 4xx; or an answer below 500 without ``success``.
-        ServiceUnavailable: 5xx that does not say so, 429, or a proxy that asks for a login of its own.
-        AnswerUnreadable: ``success`` without a token, or with one that cannot be sent in a header; 404 or 2xx that is
-            not the service's: a page of something before it.
+        ServiceUnavailable: 5xx without ``success: false``, 429, or a proxy that asks for a login of its own.
+        AnswerUnreadable: ``success`` without a token, or with one that cannot be sent in a header; a 404 or 2xx of
+            something before the service.
 
     Spec: Errors 1. Assumed (`login-refusal-form`): the Spec does not show how credentials are refused, nor how many
     refusals lock an account.

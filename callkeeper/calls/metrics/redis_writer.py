@@ -49,7 +49,7 @@ VANISHED_S: Final = 600
 Kind = Literal["web", "worker"]
 
 KEYED_BY: Final[Mapping[Kind, str]] = {"worker": "CALLKEEPER_ACCESS_TOKEN", "web": "CALLKEEPER_PUSH_HEADERS"}
-"""By kind, the variable with whose value all digests of settings are made. Where its own differ, the others say nothing."""
+"""By kind, the variable with whose value all digests of settings are made. Only if it is the same can these be compared."""
 
 COMMAND: Final = "command"
 """The kind of a command that counts. It is not among the processes, because its first write is also its last."""
