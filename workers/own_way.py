@@ -114,7 +114,7 @@ class OwnWay:
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _probed_at_s: float = -inf
     _has_probe_failed: bool = False
-    _met: str = ""
+    _foreign_answer: str = ""
     """What something else answered in the service's place, since the service answered last."""
 
     @property
@@ -137,19 +137,19 @@ class OwnWay:
         """Note that a request was answered. ``connects``: it had a connection of its own."""
         was_broken, now_s = self.is_broken, self.monotonic()
         self._all.answered(now_s)
-        self._met = ""
+        self._foreign_answer = ""
         if connects:
             self._connecting.answered(now_s)
         if was_broken and not self.is_doubted:
             self.log.info("own_way_back")
 
-    async def failed(self, seconds: float, *, connects: bool = False, met: str = "") -> None:
-        """Note that a request got no answer within ``seconds``, and look at the others. ``met``: what came instead.
+    async def failed(self, seconds: float, *, connects: bool = False, foreign_answer: str = "") -> None:
+        """Note that a request got no answer within ``seconds``, but perhaps a ``foreign_answer``, and look at the others.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
-        now_s, self._met = self.monotonic(), met or self._met
+        now_s, self._foreign_answer = self.monotonic(), foreign_answer or self._foreign_answer
         self._all.failed(now_s, seconds)
         if connects:
             self._connecting.failed(now_s, seconds)
@@ -192,7 +192,8 @@ class OwnWay:
         if self.doubted_since_s is None or self.doubted_since_s != doubted_since_s or self._has_probe_failed:
             return
         self._has_probe_failed = True
-        self.log.error("own_way_broken", failures=max(self._all.failures, self._connecting.failures), met=self._met)
+        failures = max(self._all.failures, self._connecting.failures)
+        self.log.error("own_way_broken", failures=failures, foreign_answer=self._foreign_answer)
 
     def told_in(self, doing: Doing) -> Doing:
         """Add to a report when this process was last answered, and for how long its way has been broken."""
@@ -206,7 +207,7 @@ class OwnWay:
             answered_s_ago=answered,
             connected_s_ago=connected,
             cut_off_s=None if since_s is None else round(now_s - since_s, 1),
-            met="" if since_s is None else self._met,
+            foreign_answer="" if since_s is None else self._foreign_answer,
         )
 
 

@@ -198,7 +198,7 @@ class ServiceGate:
         elif is_answered is False:
             foreign = request[2].foreign if isinstance(request[2], ResellerError) else None
             with suppress(RedisError):
-                await way.failed(seconds, connects=connects, met="" if foreign is None else foreign.words)
+                await way.failed(seconds, connects=connects, foreign_answer="" if foreign is None else foreign.words)
         kept_back, self._kept_back = [] if was_broken else self._kept_back, []
         if not way.is_doubted:
             return [*kept_back, request]

@@ -239,9 +239,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "own_way_broken": _event(
         "this worker gets no answers from the service, or none over new connections, while others do: it leaves the work to "
-        "them; met is what answers in its place",
+        "them; foreign_answer is what answers in its place",
         "failures",
-        "met",
+        "foreign_answer",
     ),
     "own_way_back": _event("the service answers this worker again: it works on"),
     "institution_back": _event("the service answers for an institution again", "institution"),

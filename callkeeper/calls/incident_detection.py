@@ -226,15 +226,15 @@ def _account_shared(signals: Signals) -> Iterator[Incident]:
 
 def _cut_off(signals: Signals) -> Iterator[Incident]:
     """Find the workers that say that they cannot reach the service although others can."""
-    since, met = {}, set()
+    since, foreign = {}, set()
     for process in signals.processes:
         if process.doing is not None and process.doing.cut_off_s is not None:
             since[process.place] = (process.reported_at or signals.now) - timedelta(seconds=process.doing.cut_off_s)
-            met.add(process.doing.met)
+            foreign.add(process.doing.foreign_answer)
     if not since:
         return
     title = f"Worker {next(iter(since))} cannot" if len(since) == 1 else f"{len(since)} workers cannot"
-    instead = f" Something between it and the service answers: {named(met - {''})}." if met - {""} else ""
+    instead = f" Something between it and the service answers: {named(foreign - {''})}." if foreign - {""} else ""
     advice = (
         f"{named(since)}: no request is answered there, or none over a new connection, and others are.{instead} The fault "
         "is on that host: its network, firewall, NAT, proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The "

@@ -15,8 +15,9 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     and ``archived`` are what it has in flight. ``did`` is what the shift has done so far. ``streams``: open streams of a
     web process. ``answered_s_ago``: how long ago the service answered it, and ``connected_s_ago``: over a connection of
     that request's own; None: not yet. ``cut_off_s``: for how long it has known that it cannot reach the service although
-    others can; None: it can, or nobody can. ``met``: what it sees of an answer that something else gave in the service's
-    place. ``shares_account_with``: the prefixes of other installations that use its account of the service.
+    others can; None: it can, or nobody can. ``foreign_answer``: what it sees of an answer that something
+    else gave in the service's place. ``shares_account_with``: the prefixes of other installations that use its account of
+    the service.
     """
 
     shift_s: float | None = None
@@ -29,7 +30,7 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answered_s_ago: float | None = None
     connected_s_ago: float | None = None
     cut_off_s: float | None = None
-    met: str = ""
+    foreign_answer: str = ""
     shares_account_with: tuple[str, ...] = ()
 
 

@@ -289,13 +289,13 @@ async def test_way_is_broken_once_a_probe_has_failed() -> None:
 async def test_what_answers_in_the_place_of_the_service_is_told() -> None:
     """Others see status and content type of it once the way is broken, until the service answers."""
     way = Beside().way()
-    await way.failed(0.01, met="status 403, text/html")
+    await way.failed(0.01, foreign_answer="status 403, text/html")
     await way.failed(6.0)
-    assert (way.is_doubted, way.told_in(Doing()).met) == (True, "")
+    assert (way.is_doubted, way.told_in(Doing()).foreign_answer) == (True, "")
     way.probe_ended(way.doubted_since_s)
-    assert way.told_in(Doing()).met == "status 403, text/html"
+    assert way.told_in(Doing()).foreign_answer == "status 403, text/html"
     way.answered()
-    assert way.told_in(Doing()).met == ""
+    assert way.told_in(Doing()).foreign_answer == ""
 
 
 async def test_new_doubt_is_no_broken_way_yet() -> None:
