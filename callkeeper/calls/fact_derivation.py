@@ -347,12 +347,9 @@ def is_suspected(call: Call, policies: Policies) -> bool:
 
     A mismatch that a person has overruled does not: they know who the caller is, and have seen that the voice is another.
     """
-    seen = call.seen
-    identity = call.statements.identity
-    is_overruled = (
-        identity is not None and identity.by_desk and not identity.is_doubted and _is_verified_as_member(call)
-    )
-    is_suspicious = seen.risky_device or seen.red or (seen.mismatch and not is_overruled)
+    seen, identity = call.seen, call.statements.identity
+    is_said = identity is not None and identity.by_desk and not identity.is_doubted
+    is_suspicious = seen.risky_device or seen.red or (seen.mismatch and not (is_said and _is_verified_as_member(call)))
     return is_suspicious and not has_green_voice(call, policies)
 
 
@@ -371,7 +368,7 @@ def _has_voice_of_another(seen: Seen) -> bool:
 
 
 def _is_verified_as_member(call: Call) -> bool:
-    """Tell whether ``verified_person_is_assigned``."""
+    """Tell whether the caller was verified as the member who is assigned now (``verified_person_is_assigned``)."""
     identity, member = call.statements.identity, call.seen.person_id
     return (
         identity is not None
