@@ -49,6 +49,11 @@ REPORTED_S: Final = 1.5
 report may be ``REPORTED_S`` old, so the answer must be newer by that much. Without this margin, an outage that hits all
 processes at about the same time would make some of them doubt their own way."""
 
+JUDGED_S: Final = 3.0
+"""So long a process cannot know whose fault its failures are, if others were answered lately: by then their reports show
+whether they still are. Until then its failures are held back: those of a proxy come so fast that they would open every
+breaker before the first look, and then the others get no answer either."""
+
 STAYS_S: Final = 15.0
 """A doubt ends if no other process was answered for this long. An idle process lists a queue every 8 s."""
 
@@ -82,6 +87,10 @@ class UnansweredRow:
             self.silent_since_s = -inf if answered_at_s is None else max(began_s, answered_at_s)
         self.failures += 1
 
+    def is_young(self, now_s: float) -> bool:
+        """Tell whether the row has just begun."""
+        return self.failures > 0 and now_s - self.silent_since_s < JUDGED_S
+
     def is_silent(self, now_s: float) -> bool:
         """Tell whether the row is a reason to look at the others."""
         return self.failures >= FAILURES and now_s - self.silent_since_s >= SILENT_S
@@ -111,6 +120,9 @@ class OwnWay:
     _connecting: UnansweredRow = field(default_factory=lambda: UnansweredRow(CONNECTED_LATELY_S, CONNECTED_STAYS_S))
     """The row of the requests over connections of their own."""
     _looked_at_s: float = -inf
+    _judged_at_s: float = -inf
+    _others_s_ago: float = inf
+    """How long ago another process was answered, at the last look."""
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _probed_at_s: float = -inf
     _has_probe_failed: bool = False
@@ -127,6 +139,11 @@ class OwnWay:
     def is_doubted(self) -> bool:
         """Tell whether others are answered and this process is not: then it leaves all work to them."""
         return self.doubted_since_s is not None
+
+    @property
+    def is_in_question(self) -> bool:
+        """Tell whether it is too early to know whose fault it is that no request is answered."""
+        return self._all.is_young(self.monotonic()) and not self.is_doubted and self._others_s_ago < LATELY_S
 
     @property
     def is_broken(self) -> bool:
@@ -156,17 +173,22 @@ class OwnWay:
         await self.look()
 
     async def look(self) -> None:
-        """If this process is silent, look whether others are answered. Concurrent calls share one look.
+        """If this process gets no answer, look whether others do. Once it is silent, judge by that. Calls share one look.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
         async with self._looking:
-            if not self._silent or self.monotonic() - self._looked_at_s < LOOK_EVERY_S:
+            now_s = self.monotonic()
+            if self._silent:
+                if now_s - self._judged_at_s < LOOK_EVERY_S:
+                    return
+                self._judged_at_s = now_s
+            elif not self._all.is_young(now_s) or now_s - self._looked_at_s < REPORTED_S:
                 return
-            self._looked_at_s = self.monotonic()
+            self._looked_at_s = now_s
             processes, was_doubted = await self.processes(), self.is_doubted
-            others_s_ago = answered_s_ago(processes, without=self.name)
+            others_s_ago = self._others_s_ago = answered_s_ago(processes, without=self.name)
             connected_s_ago = answered_s_ago(processes, without=self.name, connects=True)
             if others_s_ago >= STAYS_S:  # they get no answers at all any more, whatever was a minute ago
                 connected_s_ago = inf

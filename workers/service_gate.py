@@ -187,8 +187,8 @@ class ServiceGate:
     async def _believed(self, request: _Request, seconds: float) -> list[_Request]:
         """Return the finished requests that now count as the service's doing.
 
-        While the own way is doubted, a request without an answer is kept back. It counts later if the way turns out to be
-        sound, and never if the way was broken.
+        While the own way is doubted or in question, a request without an answer is kept back. It counts later if the way
+        turns out to be sound, and never if the way was broken.
         """
         way, is_answered = self.way, was_answered(request[0], request[2])
         was_broken = way.is_broken
@@ -200,7 +200,7 @@ class ServiceGate:
             with suppress(RedisError):
                 await way.failed(seconds, connects=connects, foreign_answer="" if foreign is None else foreign.words)
         kept_back, self._kept_back = [] if was_broken else self._kept_back, []
-        if not way.is_doubted:
+        if not way.is_doubted and not way.is_in_question:
             return [*kept_back, request]
         self._kept_back = kept_back
         if is_answered is not False:

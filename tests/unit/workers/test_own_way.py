@@ -32,6 +32,7 @@ from workers.own_way import (
     CONNECTED_LATELY_S,
     CONNECTED_STAYS_S,
     FAILURES,
+    JUDGED_S,
     LATELY_S,
     PROBE_EVERY_S,
     STAYS_S,
@@ -327,3 +328,26 @@ async def test_answer_during_a_look_wins() -> None:
     await looking
     assert beside.looks == 1
     assert not way.is_doubted
+
+
+async def test_failures_that_come_fast_are_in_question_until_others_can_be_compared() -> None:
+    """A proxy answers at once: before anybody can know whose fault it is, there are failures enough for every breaker."""
+    beside = Beside()
+    way = beside.way()
+    way.answered()
+    beside.now_s += 0.1
+    await way.failed(0.0)
+    assert way.is_in_question
+    beside.now_s += JUDGED_S
+    await way.failed(0.0)
+    assert (way.is_in_question, way.is_doubted) == (False, True)
+
+
+@pytest.mark.parametrize("others_s_ago", [inf, LATELY_S])
+async def test_failures_are_not_in_question_if_no_other_is_answered(others_s_ago: float) -> None:
+    """There is no other process, or none has just been answered: nobody can say more."""
+    beside = Beside(others_s_ago)
+    way = beside.way()
+    way.answered()
+    await way.failed(0.0)
+    assert not way.is_in_question
