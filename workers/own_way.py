@@ -3,8 +3,8 @@
 A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
 open the breakers of every institution. So a worker whose requests get no answer of the service, not even a status, asks
 whether other processes were answered meanwhile. What a proxy or a captive portal answers in the service's place is no
-answer. If others were answered, it doubts its own way: it claims nothing, holds its failures back, and sends a probe every
-two seconds. The first answer ends the doubt. Once a probe has failed, the way counts as broken: that is an incident, and
+answer. Until it can know, it already claims nothing, holds its failures back, and sends a probe every two seconds. If others
+were answered, it doubts its own way, and goes on with that. The first answer ends the doubt. Once a probe has failed, the way counts as broken: that is an incident, and
 the worker releases the calls that wait for an answer.
 
 A host may have lost only the way for new connections: its name server fails, or its firewall or NAT lets no more through.
@@ -49,10 +49,10 @@ REPORTED_S: Final = 1.5
 report may be ``REPORTED_S`` old, so the answer must be newer by that much. Without this margin, an outage that hits all
 processes at about the same time would make some of them doubt their own way."""
 
-JUDGED_S: Final = 3.0
+JUDGED_S: Final = LATELY_S + REPORTED_S
 """So long a process cannot know whose fault its failures are, if others were answered lately: by then their reports show
-whether they still are. Until then its failures are held back: those of a proxy come so fast that they would open every
-breaker before the first look, and then the others get no answer either."""
+whether they still are. Until then it holds its failures back, and after ``FAILURES`` leaves all work to the others: a proxy
+answers so fast that it would open every breaker before the first look, and then the others get no answer either."""
 
 STAYS_S: Final = 15.0
 """A doubt ends if no other process was answered for this long. An idle process lists a queue every 8 s."""
@@ -137,13 +137,18 @@ class OwnWay:
 
     @property
     def is_doubted(self) -> bool:
-        """Tell whether others are answered and this process is not: then it leaves all work to them."""
+        """Tell whether others are answered and this process is not."""
         return self.doubted_since_s is not None
 
     @property
     def is_in_question(self) -> bool:
         """Tell whether it is too early to know whose fault it is that no request is answered."""
         return self._all.is_young(self.monotonic()) and not self.is_doubted and self._others_s_ago < LATELY_S
+
+    @property
+    def leaves_work(self) -> bool:
+        """Tell whether this process leaves all work to the others, because its way is doubted, or soon may be."""
+        return self.is_doubted or (self.is_in_question and self._all.failures >= FAILURES)
 
     @property
     def is_broken(self) -> bool:
@@ -204,7 +209,7 @@ class OwnWay:
 
     def take_probe(self) -> bool:
         """Tell whether a probe of the own way is due, and note that it is sent."""
-        if not self.is_doubted or self.monotonic() - self._probed_at_s < PROBE_EVERY_S:
+        if not self.leaves_work or self.monotonic() - self._probed_at_s < PROBE_EVERY_S:
             return False
         self._probed_at_s = self.monotonic()
         return True

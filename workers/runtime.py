@@ -231,7 +231,7 @@ class WorkerRuntime:
         """Listen for wake-ups and run the outboxes while a shift runs."""
         way = shift.tools.gate.way
         listening = asyncio.ensure_future(
-            self._wakeups.listen(self._redis, self._keys.wakeup, leaves_it=lambda: way.is_doubted)
+            self._wakeups.listen(self._redis, self._keys.wakeup, leaves_it=lambda: way.leaves_work)
         )
         try:
             shift.is_wanted = lambda: any(outbox.in_flight for outbox in self._outboxes)

@@ -55,7 +55,7 @@ class Probing:
         with suppress(RedisError):
             await self.tools.store.budget.poll()
             await way.look()
-            if way.is_doubted:
+            if way.leaves_work:
                 if way.take_probe():
                     self._start(self._try_way())
             elif self.tools.store.breakers.opened:

@@ -249,18 +249,18 @@ class Shift:
             self.beat()
             self._keep_institutions_fresh()
             await self.institutions.enlist()
-            is_doubted = self.tools.gate.way.is_doubted
+            leaves_work = self.tools.gate.way.leaves_work
             if self.tools.gate.way.is_broken:
                 await self._leave_to_others()
-            room = 0 if is_doubted else min(CLAIM_AT_ONCE, self._free)
+            room = 0 if leaves_work else min(CLAIM_AT_ONCE, self._free)
             # A claim of nothing still reads pauses and breakers, which may change while the own way is doubted.
-            claimed = await self._claim(room, shift_starts=first) if room > 0 or is_doubted else []
+            claimed = await self._claim(room, shift_starts=first) if room > 0 or leaves_work else []
             first = False
             for item in claimed:
                 self._start(item)
             if await self._is_over(loop.time() - started_s):
                 return
-            if is_doubted or len(claimed) < room:
+            if leaves_work or len(claimed) < room:
                 await self.wakeups.wait()
             elif room == 0:
                 await asyncio.sleep(APART_S)
@@ -304,7 +304,7 @@ class Shift:
         """
         if age_s >= self.longest_s:
             return True
-        if self.tools.gate.way.is_doubted:
+        if self.tools.gate.way.leaves_work:
             return False  # it would only start another job, which a worker that is not cut off could run
         if age_s >= self.shift_s and not self._has_old():
             if self._tasks:

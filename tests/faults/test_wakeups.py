@@ -174,7 +174,7 @@ class World:
             watchdog.check(late_ms=-SOON_MS)
 
     async def _shift(self, store: Store, wakeups: Wakeups) -> None:
-        gate = SimpleNamespace(way=SimpleNamespace(is_doubted=False, is_broken=False))
+        gate = SimpleNamespace(way=SimpleNamespace(leaves_work=False, is_broken=False))
         tools = SimpleNamespace(store=store, gate=gate, counting=SimpleNamespace(figures=Figures()))
         shift = WorkShift(tools, Institutions(self.refresh_s, store), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
         shift.world = self

@@ -259,7 +259,7 @@ class Rig:
         """Claim what is due now and move it on; return how much that was."""
         await self.institutions.refresh()
         await asyncio.gather(*await self.probing.start_due())
-        claimed = await self.store.claim(0 if self.tools.gate.way.is_doubted else 100)
+        claimed = await self.store.claim(0 if self.tools.gate.way.leaves_work else 100)
         await asyncio.gather(*(self.shift.handle(held) for held in claimed))
         return len(claimed)
 

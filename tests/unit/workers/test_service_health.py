@@ -32,7 +32,7 @@ class Stage:
         self.has_token = True
         self.way = SimpleNamespace(
             look=self._nothing,
-            is_doubted=False,
+            leaves_work=False,
             doubted_since_s=DOUBTED_SINCE_S,
             take_probe=lambda: True,
             answered=self._connected,
@@ -200,7 +200,7 @@ async def test_hanging_probe_delays_no_other() -> None:
 async def test_process_that_doubts_its_own_way_probes_only_that() -> None:
     """It takes no probe of a breaker, which would fail and keep the others waiting. Any queue tells whether it arrives."""
     stage = Stage(WHOLE, QUEUES)
-    stage.way.is_doubted = True
+    stage.way.leaves_work = True
     assert [row for row in await stage.probe() if row[0] != "probe"] == [("queue", "cu-2"), "connected", TRIED]
     stage.way.take_probe = lambda: False
     stage.sent.clear()
@@ -213,7 +213,7 @@ async def test_process_that_doubts_its_own_way_probes_only_that() -> None:
 async def test_own_way_is_probed_by_a_listing_and_by_a_read(fails: tuple[str, ...], connected: int) -> None:
     """An endpoint that fails for everybody must not make a sound process leave its work."""
     stage = Stage(calls=(CallId("cu-1", "v-1"),))
-    stage.way.is_doubted, stage.fails_at = True, frozenset(fails)
+    stage.way.leaves_work, stage.fails_at = True, frozenset(fails)
     sent = await stage.probe()
     assert {("queue", "cu-2"), ("details", "cu-1", "v-1")} <= {*sent}
     assert sent.count("connected") == connected
@@ -222,21 +222,21 @@ async def test_own_way_is_probed_by_a_listing_and_by_a_read(fails: tuple[str, ..
 async def test_probe_of_the_own_way_has_failed_only_when_both_requests_have_ended() -> None:
     """A slow answer may still come."""
     stage = Stage(calls=(CallId("cu-1", "v-1"),))
-    stage.way.is_doubted = stage.hangs = True
+    stage.way.leaves_work = stage.hangs = True
     async with stage.probing.running():
         for _ in range(20):
             await asyncio.sleep(0)
         assert ("details", "cu-1", "v-1") in stage.sent
         assert TRIED not in stage.sent
     failing = Stage(calls=(CallId("cu-1", "v-1"),))
-    failing.way.is_doubted = failing.fails = True
+    failing.way.leaves_work = failing.fails = True
     assert (await failing.probe())[-1] == TRIED
 
 
 async def test_process_that_doubts_its_own_way_leaves_logins_to_others() -> None:
     """Its login would fail, and nobody else may log in meanwhile."""
     stage = Stage()
-    stage.way.is_doubted, stage.has_token = True, False
+    stage.way.leaves_work, stage.has_token = True, False
     assert await stage.probe() == []
 
 
@@ -244,5 +244,5 @@ async def test_process_that_doubts_its_own_way_leaves_logins_to_others() -> None
 async def test_process_without_an_institution_lists_them_over_a_connection_of_its_own(fails: bool) -> None:
     """It has no queue that it could list. Only a new connection shows that one can be opened."""
     stage = Stage(keys=())
-    stage.way.is_doubted, stage.fails = True, fails
+    stage.way.leaves_work, stage.fails = True, fails
     assert await stage.probe() == [("institutions",), *([] if fails else ["connected"]), TRIED]
