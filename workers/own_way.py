@@ -3,9 +3,9 @@
 A worker on a host without a way to the service would take calls from the others and fail at them, and its failures would
 open the breakers of every institution. So a worker whose requests get no answer of the service, not even a status, asks
 whether other processes were answered meanwhile. What a proxy or a captive portal answers in the service's place is no
-answer. Until it can know, it already claims nothing, holds its failures back, and sends a probe every two seconds. If others
-were answered, it doubts its own way, and goes on with that. The first answer ends the doubt. Once a probe has failed, the way counts as broken: that is an incident, and
-the worker releases the calls that wait for an answer.
+answer. Until it can know, it already claims nothing, holds its failures back, and sends a probe every two seconds. If
+others were answered, it doubts its own way, and goes on with that. The first answer ends the doubt. Once a probe has
+failed, the way counts as broken: that is an incident, and the worker releases the calls that wait for an answer.
 
 A host may have lost only the way for new connections: its name server fails, or its firewall or NAT lets no more through.
 Then reads go on over kept connections, and effects, which open one each, get no answer. So these are a row of their own,
