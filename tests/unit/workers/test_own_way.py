@@ -330,24 +330,40 @@ async def test_answer_during_a_look_wins() -> None:
     assert not way.is_doubted
 
 
-async def test_failures_that_come_fast_are_in_question_until_others_can_be_compared() -> None:
-    """A proxy answers at once: before anybody can know whose fault it is, there are failures enough for every breaker."""
-    beside = Beside()
+async def begun(beside: Beside) -> OwnWay:
+    """Return a way that was answered a moment ago, and has failed once since."""
     way = beside.way()
     way.answered()
     beside.now_s += 0.1
     await way.failed(0.0)
-    assert way.is_in_question
+    return way
+
+
+async def test_failures_that_come_fast_are_in_question_until_others_can_be_compared() -> None:
+    """A proxy answers at once: before anybody can know whose fault it is, there are failures enough for every breaker."""
+    beside = Beside()
+    way = await begun(beside)
+    assert (way.is_in_question, way.leaves_work, way.take_probe()) == (True, False, False), "one may be an accident"
+    await way.failed(0.0)
+    assert (way.is_in_question, way.leaves_work, way.take_probe()) == (True, True, True)
     beside.now_s += JUDGED_S
     await way.failed(0.0)
-    assert (way.is_in_question, way.is_doubted) == (False, True)
+    assert (way.is_in_question, way.leaves_work, way.is_doubted) == (False, True, True)
+
+
+async def test_question_ends_if_others_are_not_answered_either() -> None:
+    """The service is away: the breakers handle that."""
+    beside = Beside()
+    way = await begun(beside)
+    await way.failed(0.0)
+    beside.others_s_ago, beside.now_s = JUDGED_S, beside.now_s + JUDGED_S
+    await way.failed(0.0)
+    assert (way.is_in_question, way.leaves_work) == (False, False)
 
 
 @pytest.mark.parametrize("others_s_ago", [inf, LATELY_S])
 async def test_failures_are_not_in_question_if_no_other_is_answered(others_s_ago: float) -> None:
     """There is no other process, or none has just been answered: nobody can say more."""
-    beside = Beside(others_s_ago)
-    way = beside.way()
-    way.answered()
+    way = await begun(Beside(others_s_ago))
     await way.failed(0.0)
     assert not way.is_in_question
