@@ -565,6 +565,20 @@ async def test_failures_that_were_kept_back_count_if_the_own_way_is_sound(rig: R
     assert await away(rig) == {KEY}
 
 
+async def test_failures_that_come_at_once_wait_until_it_can_be_known_whose_fault_they_are(rig: Rig) -> None:
+    """A proxy on this host fails five requests before anybody can compare. The way turns out to be sound: they count."""
+    gate = await with_another_that_is_answered(rig)
+    await gate.report(QUEUE, OTHER, None, 0.1)
+    rig.stage.advance(0.1)
+    for _ in range(FAILURES_THAT_OPEN):
+        await gate.report(DETAILS, KEY, NO_ANSWER, 0.0)
+    assert (gate.way.leaves_work, gate.way.is_doubted) == (True, False)
+    assert await away(rig) == set()
+    await gate.report(QUEUE, OTHER, None, 0.1)
+    assert not gate.way.leaves_work
+    assert await away(rig) == {KEY}
+
+
 async def test_failures_count_at_once_if_nobody_else_is_answered(rig: Rig) -> None:
     """A single worker, or one of several without an answer, opens breakers as ever."""
     gate = await with_another_that_is_answered(rig, seconds_ago=6.0)
