@@ -81,7 +81,8 @@ LONG_S = 300.0
 """After this long a wait passes in strides, each a tenth of what has passed since: hours of idle listings take minutes."""
 
 LONGEST_STRIDE_S = 60.0
-"""The longest stride. What falls due within one is done at its end, as by a worker that was busy."""
+"""The longest stride. What falls due within one is done at its end, as by a worker that was busy: in the last minute of a
+wait there are none, so that everything is done before its end."""
 
 PROBED_S = 2.0
 """The same while a breaker is open: probes are in no schedule."""
@@ -277,9 +278,10 @@ class Rig:
             if self.clock.now >= end:
                 return
             longest_s = PROBED_S if self.store.breakers.opened else LONGEST_S
-            stride_s = min(((self.clock.now - begun).total_seconds() - LONG_S) / 10, LONGEST_STRIDE_S)
+            passed_s, left_s = (self.clock.now - begun).total_seconds(), (end - self.clock.now).total_seconds()
+            stride_s = min((passed_s - LONG_S) / 10, LONGEST_STRIDE_S, left_s - LONGEST_STRIDE_S)
             step_s = max(self.step_s, stride_s, min(longest_s, ceil(ahead_s / self.step_s) * self.step_s))
-            self.stage.advance(min(step_s, (end - self.clock.now).total_seconds()))
+            self.stage.advance(min(step_s, left_s))
 
     async def _due_in_s(self) -> float:
         """Return in how many seconds something is due: 0 or less if it is due now."""

@@ -63,8 +63,7 @@ async def silent_for(rig: Rig, seconds: float) -> None:
     """Let the service say for so long nothing more of an institution that it has called Active."""
     await rig.run(5)
     fail(rig)
-    await rig.run(seconds - 60)
-    await rig.run(60)  # a wait of its own: not in strides, which would make the last answers late
+    await rig.run(seconds)
 
 
 async def incidents(rig: Rig) -> list[tuple[str, str]]:
