@@ -204,21 +204,24 @@ class ArchiveDeliveries(Outbox):
         log = self.store.audit_log
         with suppress(RedisError):
             try:
-                if texts := await self.store.unarchived_rules():
-                    rules = [rules_content(*each) for each in texts.items()]
-                    await asyncio.to_thread(self.writer.write, RULES, rules)
-                    await self.store.note_rules(texts)
                 while found := await log.unarchived(most=AT_ONCE):
                     entries = [audit_content(each.id, msgspec.json.encode(each).decode()) for each in found]
                     await asyncio.to_thread(self.writer.write, AUDIT_LOG, entries)
                     await log.archived(found[-1])
                     await self._log_back()
+                await self._copy_rules()
             except ArchiveAway as error:
                 self._log_away(error)
             except ValueRefused as error:
                 if str(error) != self._audit_refused_for:
                     self._audit_refused_for = str(error)
                     self.log.warning("archive_refused", error=str(error), where="audit log")
+
+    async def _copy_rules(self) -> None:
+        if texts := await self.store.unarchived_rules():
+            rules = [rules_content(*each) for each in texts.items()]
+            await asyncio.to_thread(self.writer.write, RULES, rules)
+            await self.store.note_rules(texts)
 
     async def _log_heads(self) -> None:
         """Log the heads that are new, so that a copy exists out of reach of anyone who can change the database.

@@ -198,7 +198,7 @@ def audit_content(entry_id: str, body: str) -> Content:
 def rules_content(digest: str, text: bytes) -> Content:
     """Return the text of rules in the form of the archive."""
     body = msgspec.json.encode({"digest": digest, "text": text.decode(errors="replace")})
-    return audit_content(digest, clean(body.decode()))
+    return audit_content(digest, body.decode())
 
 
 class _StoredRules(msgspec.Struct):
