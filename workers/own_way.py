@@ -50,9 +50,9 @@ report may be ``REPORTED_S`` old, so the answer must be newer by that much. With
 processes at about the same time would make some of them doubt their own way."""
 
 JUDGED_S: Final = LATELY_S + REPORTED_S
-"""So long a process cannot know whose fault its failures are, if others were answered lately: by then their reports show
-whether they still are. Until then it holds its failures back, and after ``FAILURES`` leaves all work to the others: a proxy
-answers so fast that it would open every breaker before the first look, and then the others get no answer either."""
+"""If others were answered lately, a process cannot know for this long whose fault its failures are: then their reports show
+whether they still are answered. Until then it holds its failures back, and after ``FAILURES`` it leaves all work to the
+others. A proxy answers so fast that the failures would open every breaker before the first look, for the others too."""
 
 STAYS_S: Final = 15.0
 """A doubt ends if no other process was answered for this long. An idle process lists a queue every 8 s."""
@@ -178,7 +178,9 @@ class OwnWay:
         await self.look()
 
     async def look(self) -> None:
-        """If this process gets no answer, look whether others do. Once it is silent, judge by that. Calls share one look.
+        """If this process gets no answer, look whether others do, and once it is silent, judge its way by that.
+
+        Concurrent calls share one look.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.

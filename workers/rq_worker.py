@@ -46,7 +46,7 @@ MAINTENANCE_S = 60
 HARD_EXIT = 1
 
 GONE_S = 9.0
-"""So long after the first signal the process leaves, whatever it waits for, in seconds: some platforms kill it after ten.
+"""How long after the first signal the process leaves, whatever it waits for, in seconds: some platforms kill it after ten.
 The shift has ended by then (`workers.shift.LEAVE_S`). What is left are commands of RQ and goodbyes, and while Redis is
 frozen these took 26 s more (*measured*). Whoever does not say goodbye counts as killed, which costs no call anything."""
 

@@ -78,7 +78,7 @@ LONGEST_S = 5.0
 """The most that the clock moves at once. Nothing is due between: what happens in the stand-in is told with its own time."""
 
 LONG_S = 300.0
-"""After this long a wait passes in strides, each a tenth of what has passed since: hours of idle listings take minutes."""
+"""After this long a wait passes in strides, each a tenth of what has passed since. Hours of idle listings would be slow."""
 
 LONGEST_STRIDE_S = 60.0
 """The longest stride. What falls due within one is done at its end, as by a worker that was busy: in the last minute of a
