@@ -34,9 +34,9 @@ MAX_CONNECTIONS: Final = 4096
 RESERVED_FILES: Final = 128
 """Files and sockets that the process needs apart from its clients."""
 
-KEEP_ALIVE_S: Final = 75
-"""Longer than routers and clients keep idle connections. If we closed first, an event sent at that moment would be
-lost, because it is sent only once."""
+KEEP_ALIVE_S: Final = 100
+"""Longer than routers (Heroku's: 90 s) and clients keep idle connections. If we closed first, an event sent at that
+moment would be lost, because it is sent only once."""
 
 STUCK_S: Final = 1.0
 """How long a client must have read nothing, or not have completed a request, before it is cut to make room. A shorter

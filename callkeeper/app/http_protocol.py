@@ -73,7 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limit.admit(len(self.connections))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection. After a reset, uvicorn's timer would keep all its data for another 75 s."""
+        """Forget the connection. After a reset, uvicorn's timer would keep all its data until it ends."""
         self._limit.forget(self)
         self._backlog = b""
         super().connection_lost(exc)

@@ -111,8 +111,13 @@ class WebServer(Server):
         self.should_exit = True
 
 
+def every_address() -> str:
+    """Return what stands for every address of this machine: IPv6 and IPv4, if it has both."""
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  (for platforms, whose router connects)
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket; port 0 lets the system choose.
+    """Open the socket; port 0 lets the system choose. ``::`` takes IPv4 as well.
 
     Raises:
         OSError: The address is not ours or in use.
@@ -121,6 +126,8 @@ def listen(host: str, port: int) -> socket.socket:
     # asyncio disables Nagle's algorithm only if the protocol is named. With it, every answer waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
     for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # connections inherit them
         listener.setsockopt(socket.SOL_SOCKET, buffer, SOCKET_BUFFER)
     try:

@@ -19,6 +19,23 @@ class Colour(StrEnum):
 MANUAL_GREEN = "Green Manual Authentication"
 """The policy that an enroll applies: green because of a person, not because of the voice. Spec: States, row enroll."""
 
+_MANUAL = MANUAL_GREEN.casefold()
+
+
+def canonical_policy(text: str) -> str:
+    """Return a policy's name without outer blanks; ``Green Manual Authentication`` also if a suffix follows.
+
+    Assumed (`policy-colour`): a version or a note behind that name does not make it a result of the voice.
+    """
+    name = text.strip()
+    return MANUAL_GREEN if name.casefold().startswith(_MANUAL) else name
+
+
+def is_named(name: str, patterns: Iterable[str]) -> bool:
+    """Tell whether a policy's name matches one of the patterns, in capitals or small letters."""
+    folded = name.casefold()
+    return any(fnmatchcase(folded, pattern.casefold()) for pattern in patterns)
+
 
 @dataclass(frozen=True, slots=True)
 class Policies:
@@ -53,6 +70,6 @@ def _colour(policies: Policies, name: str) -> Colour:
         (Colour.GREEN, policies.green),
         (Colour.NEUTRAL, policies.neutral),
     ):
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
+        if is_named(name, patterns):
             return colour
     return Colour.UNCLASSIFIED

@@ -10,6 +10,7 @@ from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
 from callkeeper.calls.fact_derivation import has_open_case, signs_of
 from callkeeper.calls.marks import has_opted_in
 from callkeeper.calls.member_evidence import is_assigned, is_perhaps_enrolled, named_by_desk, signs_against
+from callkeeper.calls.policies import canonical_policy
 from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, with_effect
 from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
@@ -75,7 +76,7 @@ def _call_of(case: ResearchCase | None, phone_call: PhoneCall) -> str | None:
 
 def policies_of(phone_call: PhoneCall) -> tuple[str, ...]:
     """Return the names of the policies applied to the call, in the service's order."""
-    return () if phone_call.meta_data is None else phone_call.meta_data.vendor_policies
+    return () if phone_call.meta_data is None else tuple(map(canonical_policy, phone_call.meta_data.vendor_policies))
 
 
 def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Call:

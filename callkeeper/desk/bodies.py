@@ -22,9 +22,13 @@ BODY_LIMIT: Final = 8 * 1024
 """In bytes. The longest valid body has about 5,000."""
 
 PersonId = Annotated[
-    str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
+    str,
+    msgspec.Meta(
+        pattern=r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]{0,126}[^\s\x00-\x1f\x7f-\x9f])?$(?!\n)",
+        description="One of the candidates' ids.",
+    ),
 ]
-"""Assumed (`person-id-alphabet`): person ids are 1 to 128 printable ASCII characters."""
+"""Assumed (`person-id-alphabet`): person ids are 1 to 128 characters of any script, none a control."""
 
 InstitutionKey = Annotated[str, msgspec.Meta(min_length=1, max_length=128, description="The institution's key.")]
 
@@ -296,7 +300,7 @@ _TYPES: Final = {
 _UNITS: Final = {"str": ("character", "characters"), "array": ("entry", "entries")}
 _PATTERNS: Final = {
     "operator": "be 1 to 64 printable ASCII characters: a core username, not a person's name",
-    "person_id": "be 1 to 128 printable ASCII characters, the first and the last no blank",
+    "person_id": "be 1 to 128 printable characters, the first and the last no blank",
     "reason": "say why: not only blanks",
 }
 """What the patterns of fields mean."""

@@ -2,10 +2,10 @@
 
 An event is sent only once, so refusing one loses it. A body is therefore parsed leniently, except for fields that
 matter: an id that could change a path or split a line must not get in. Only ``Type``, ``InstitutionKey`` and one of the
-two ids can be refused. Assumed (`push-fields`): an empty id counts as absent. A byte order mark is skipped, a phone
-number can be a number, and a date or number that cannot be read counts as absent. Only what clearly says true makes an
-event a sample (``IsTest``): any other value leaves it a hint, which changes nothing until the service's queue or record
-confirms it.
+two ids can be refused. Assumed (`push-fields`): an empty id, or GUID, counts as absent. A byte order mark is skipped, a
+phone number can be a number, and a date or number that cannot be read counts as absent. Only what clearly says true
+makes an event a sample (``IsTest``): any other value leaves it a hint, which changes nothing until the service's queue
+or record confirms it.
 
 The dashboard has its own notation for the headers to send with every push: ``Header: value; Header2: value2``. They
 authenticate the sender. A value cannot contain ``;``, the separator. Errors never repeat a name or value, because a
@@ -178,9 +178,13 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+_NO_GUID: Final = "00000000-0000-0000-0000-000000000000"
+"""What some software sends in place of no GUID. As an id it would make all such calls one."""
+
+
 def _voice_id(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
-    if value is None or value == "":
+    if value is None or value == "" or value == _NO_GUID:
         return None
     if not isinstance(value, str):
         raise PushUnreadable(name, "a string or null")

@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from callkeeper.app.process import collect_seldom, prepare, report_unstarted, telemetry_of
-from callkeeper.app.serving import WebServer, listen
+from callkeeper.app.serving import WebServer, every_address, listen
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.terminal import Failed, WholeNumber
 from callkeeper.app.web_app import web_app
@@ -24,7 +24,7 @@ def web(host: str | None, port: int | None) -> None:
     if port is not None:
         settings = replace(settings, port=port)
     # A platform gives the port, and its router connects from outside.
-    host = host or ("0.0.0.0" if os.environ.get("PORT") else "127.0.0.1")  # noqa: S104  (only on a platform)
+    host = host or (every_address() if os.environ.get("PORT") else "127.0.0.1")
     try:
         listener = listen(host, settings.port)
     except OSError as error:

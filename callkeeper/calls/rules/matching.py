@@ -6,13 +6,13 @@ decide. What the law forbids is held, with every reason.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Final, assert_never
 
 import msgspec
 
 from callkeeper.calls.facts import BY_VOICE, Facts, Value
 from callkeeper.calls.law import forbidden
+from callkeeper.calls.policies import is_named
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules.book import (
     AS_VERIFIED,
@@ -227,7 +227,7 @@ def admits(test: Test, value: Value | tuple[str, ...]) -> bool:
             return (least is None or value >= least) and (most is None or value <= most)
         case Includes(patterns):
             names = value if isinstance(value, tuple) else ()
-            return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+            return any(is_named(name, patterns) for name in names)
         case InList(name):
             return isinstance(value, tuple) and name in value
         case Not(inner):
@@ -249,7 +249,7 @@ def checks_meeting(name: str, test: Test, facts: Facts) -> int:
         case Includes(patterns):
             checks = 0
             for policy, on in history.policies.items():
-                if any(fnmatchcase(policy, pattern) for pattern in patterns):
+                if is_named(policy, patterns):
                     checks |= on
             return checks.bit_count()
         case _:

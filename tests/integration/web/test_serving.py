@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from callkeeper.app.connection_limit import STUCK_S, Deadlines
 from callkeeper.app.http_protocol import MAX_OVERHEAD, BoundedProtocol
-from callkeeper.app.serving import WebServer, listen, url_of
+from callkeeper.app.serving import WebServer, every_address, listen, url_of
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import Intake
@@ -88,9 +88,10 @@ async def serving(
     log: FilteringBoundLogger,
     deadlines: Deadlines = IMPATIENT,
     room: int | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[int]:
     """Serve an application on a free port until the block ends."""
-    with listen("127.0.0.1", 0) as listener:
+    with listen(host, 0) as listener:
         server = WebServer(app, listener, log, deadlines=deadlines, room=room)
         port = listener.getsockname()[1]
         task = asyncio.create_task(server.serve([listener]))
@@ -459,3 +460,12 @@ def test_serving_writes_ipv6_addresses_as_urls() -> None:
     """An IPv6 address stands in brackets."""
     with listen("::1", 0) as listener:
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+async def test_serving_every_address_takes_ipv4_and_ipv6(app: Starlette, log: FilteringBoundLogger) -> None:
+    """Where a platform sets the port, its router may connect by either."""
+    async with serving(app, log, host=every_address()) as port:
+        for host in ("127.0.0.1", "::1"):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            await writer.wait_closed()

@@ -60,6 +60,7 @@ def test_push_reads_every_field_of_the_spec() -> None:
         pytest.param(without("VoiceId"), id="alternate-id-only"),
         pytest.param(without("AlternateVoiceId"), id="voice-id-only"),
         pytest.param(body(VoiceId=""), id="empty-voice-id-beside-an-alternate"),
+        pytest.param(body(VoiceId="00000000-0000-0000-0000-000000000000"), id="empty-guid-beside-an-alternate"),
         pytest.param(without("PhoneNumber", "DestinationPhoneNumber", "IsTest"), id="only-what-is-required"),
         pytest.param(body(PhoneNumber="anonymous"), id="withheld-number"),
         pytest.param(body(PhoneNumber="\ud800"), id="lone-surrogate-where-nothing-depends-on-it"),
@@ -78,6 +79,15 @@ def test_push_tolerates_what_nothing_depends_on(accepted: bytes) -> None:
     event = parse_push(accepted)
     assert event.institution_key == "cu-1"
     assert (event.phone_number or "").encode("utf-8") is not None
+
+
+def test_push_of_the_empty_guid_counts_by_its_alternate_id() -> None:
+    """The GUID of zeros names no call: else every call that is pushed so would be one (F8)."""
+    nothing = "00000000-0000-0000-0000-000000000000"
+    event = parse_push(body(VoiceId=nothing))
+    assert (event.voice_id, event.alternate_voice_id) == (None, "alternate-1")
+    with pytest.raises(PushUnreadable):
+        parse_push(body(VoiceId=nothing, AlternateVoiceId=nothing))
 
 
 @pytest.mark.parametrize(
