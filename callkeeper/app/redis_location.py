@@ -5,6 +5,7 @@ that.
 """
 
 import ipaddress
+import re
 import ssl
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +27,11 @@ _SENTINEL: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 _OWN_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 _INTERNAL: Final = (".internal", ".local", ".svc", ".localdomain")
 _NOT_IN_URL: Final = {"ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs"}
+
+
+_UNQUOTED: Final = re.compile(r"#|[/?].*@", re.DOTALL)
+"""What a URL has only if a password was not percent-encoded. Parsers end the password there, and take the rest for an
+address, which is shown."""
 
 
 class Tls(StrEnum):
@@ -112,6 +118,8 @@ def parse_location(text: str) -> RedisLocation:
         ValueError: What is wrong, without the text: it may hold a password.
     """
     scheme, separator, rest = text.partition("://")
+    if _UNQUOTED.search(rest) and scheme != "unix":
+        raise ValueError("has a #, / or ? in the user's name or password: write %23, %2F or %3F instead")
     if separator and scheme in _SENTINEL:
         return _behind_sentinels(_SENTINEL[scheme], scheme, rest)
     if not separator or scheme not in _PLAIN:

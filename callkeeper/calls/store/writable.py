@@ -30,6 +30,7 @@ class WriteRefusal(StrEnum):
     REPLICA = "replica"
     REPLICAS = "replicas"
     RIGHTS = "rights"
+    BUSY = "busy"
     OTHER = "other"
 
 
@@ -52,6 +53,9 @@ REFUSALS: Final = {
     WriteRefusal.REPLICAS: RefusalWords("too few replicas follow it", "Look at the replicas and their connection."),
     WriteRefusal.RIGHTS: RefusalWords(
         "our user may not run a command", "Give the user of REDIS_URL the rights in deploy/redis/users.acl.example."
+    ),
+    WriteRefusal.BUSY: RefusalWords(
+        "a script of somebody else keeps it busy (BUSY)", "Wait until it ends, or end it: redis-cli SCRIPT KILL."
     ),
     WriteRefusal.OTHER: RefusalWords("its log says why", "Look at the log of Redis."),
 }
@@ -99,6 +103,7 @@ def refusal_in(error: RedisError) -> WriteRefusal:
         ("MISCONF", WriteRefusal.DISK),
         ("NOREPLICAS", WriteRefusal.REPLICAS),
         ("READONLY", WriteRefusal.REPLICA),
+        ("BUSY ", WriteRefusal.BUSY),
     ):
         if word in words:
             return refusal

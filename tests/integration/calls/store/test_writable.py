@@ -1,5 +1,6 @@
 """Why Redis refuses writes is named, wherever the refusal is met."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,27 @@ def refusing(request: pytest.FixtureRequest, redis_url: str) -> Iterator[WriteRe
         finally:
             client.execute_command("ACL", "SETUSER", "default", "+@all")
             client.config_set("maxmemory", 0)
+
+
+@pytest.fixture
+def kept_busy(redis_url: str) -> Iterator[None]:
+    """Let a script run on the server until the test ends."""
+    with BlockingRedis.from_url(redis_url) as redis, BlockingRedis.from_url(redis_url) as other:
+        redis.config_set("lua-time-limit", 10)
+        connection: Any = other.connection_pool.get_connection()
+        connection.send_command("EVAL", "while true do end", 0)
+        try:
+            yield
+        finally:
+            redis.script_kill()
+            redis.config_set("lua-time-limit", 5000)
+
+
+@pytest.mark.usefixtures("kept_busy")
+async def test_script_of_somebody_else_is_named_as_the_cause(redis: Redis) -> None:
+    """F3: BUSY is not *its log says why*; the remedy ends the script."""
+    await asyncio.sleep(0.1)
+    assert await refusal_of(redis, Keys()) is WriteRefusal.BUSY
 
 
 async def test_refusal_is_named(refusing: WriteRefusal, redis: Redis) -> None:
