@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.facts import GROWING, Facts, Value
+from callkeeper.calls.facts import FACTS, GROWING, Facts, Value
 from callkeeper.calls.person_lists import NO_LISTS, NamedLists
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT
@@ -22,6 +22,9 @@ AS_VERIFIED = "as_verified"
 
 LOCAL = frozenset({"hour", "weekday"})
 """Facts that depend on the institution's time zone."""
+
+_OF_EARLIER_CALLS: Final = "_before"
+"""The end of the name of every fact about earlier calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,10 @@ class RuleBook:
         return any(rule.stage is Stage.LIVE and rule.outcome is not Outcome.HOLD for rule in self.rules)
 
     def _on_enrolls(self) -> Iterator[str]:
-        """An enroll that nobody vouches for should wait for the final analysis and name the signs against the caller."""
+        """An enroll that nobody vouches for should wait for the final analysis and name the signs against the caller.
+
+        Some of these are in earlier calls.
+        """
         for rule in self.rules:
             if rule.enrolls_on_nobodys_word:
                 wanted = (
@@ -289,6 +295,11 @@ class RuleBook:
                 missing = [f"{name} = {str(value).lower()}" for name, value in wanted if (name, value) not in rule.when]
                 if missing:
                     yield f"rule {rule.name!r}: it enrolls on nobody's word without {' and '.join(missing)}"
+                if not any(name.endswith(_OF_EARLIER_CALLS) for name, _ in rule.when):
+                    yield (
+                        f"rule {rule.name!r}: it enrolls on nobody's word and looks at nothing of earlier calls: "
+                        f"name {', '.join(f'{name} = false' for name in FACTS if name.endswith(_OF_EARLIER_CALLS))}"
+                    )
 
     def _on_shadows(self) -> Iterator[str]:
         shadow: list[Rule] = []
@@ -301,7 +312,7 @@ class RuleBook:
                     yield f"rule {rule.name!r} enrolls, and rules before it that ask a person are in shadow: {first!r} first"
 
     def _on_history(self) -> Iterator[str]:
-        asked = sorted({name for rule in self.rules for name, _ in rule.when if name.endswith("_before")})
+        asked = sorted({name for rule in self.rules for name, _ in rule.when if name.endswith(_OF_EARLIER_CALLS)})
         if asked and not self.history_days:
             yield f"{asked[0]} is never true: [history] days is 0, so that earlier calls leave nothing"
 

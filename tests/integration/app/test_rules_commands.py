@@ -222,7 +222,8 @@ DISTRUST = '[[rule]]\nname = "distrusted"\nwhen = { distrusted = true }\nthen = 
 ASK_IN_SHADOW = (
     '[[rule]]\nname = "mismatch"\nwhen = { voice_mismatch = true }\nthen = "ask"\nbecause = "."\nstage = "shadow"\n'
 )
-SAFE = "verified = true, final_analysis = true, voice_mismatch = false, high_risk_device = false"
+BLIND = "verified = true, final_analysis = true, voice_mismatch = false, high_risk_device = false"
+SAFE = f"{BLIND}, rejected_before = false"
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,7 @@ SAFE = "verified = true, final_analysis = true, voice_mismatch = false, high_ris
             DISTRUST + RISKY.format("verified = true, final_analysis = true"),
             "rule 'passcode': it enrolls on nobody's word without voice_mismatch = false and high_risk_device = false",
         ),
+        (DISTRUST + RISKY.format(BLIND), "looks at nothing of earlier calls: name rejected_before = false, "),
         (DISTRUST + RISKY.format(SAFE.replace("final_analysis", "voice_checked")), "without final_analysis = true"),
         (DISTRUST + ASK_IN_SHADOW + RISKY.format(SAFE), "that ask a person are in shadow: 'mismatch'"),
         ("[history]\ndays = 0\n" + DISTRUST + RISKY.format(SAFE + ", fraud_before = false"), "[history] days is 0"),
