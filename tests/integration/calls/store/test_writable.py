@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
@@ -41,13 +42,17 @@ def kept_busy(redis_url: str) -> Iterator[None]:
             yield
         finally:
             redis.script_kill()
+            with pytest.raises(ResponseError):  # the script has ended
+                connection.read_response()
             redis.config_set("lua-time-limit", 5000)
 
 
 @pytest.mark.usefixtures("kept_busy")
 async def test_script_of_somebody_else_is_named_as_the_cause(redis: Redis) -> None:
     """F3: BUSY is not *its log says why*; the remedy ends the script."""
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(10):
+        while await refusal_of(redis, Keys()) is None:  # the script has not begun
+            await asyncio.sleep(0.01)
     assert await refusal_of(redis, Keys()) is WriteRefusal.BUSY
 
 
