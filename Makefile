@@ -184,7 +184,7 @@ screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a 
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m tests.browser.screenshots
 
-bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="checks --json out.json" asks one
+bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="checks" asks one
 	$(BIN)/python -m benchmarks $(ARGS)
 
 collect: $(STAMP) ## Collect all tests once: the processes that run them find their code compiled
@@ -223,9 +223,5 @@ lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	  --custom-compile-command 'make lock' pyproject.toml --all-extras --group dev -c requirements.txt -o requirements-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command 'make lock' docs/requirements.in -o docs/requirements.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' benchmarks/peers/requirements.in -o benchmarks/peers/requirements.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' benchmarks/peers/requirements-redis8.in -o benchmarks/peers/requirements-redis8.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group pyproject.toml:build \
 	  --custom-compile-command 'make lock' -c requirements-dev.txt -o deploy/build-requirements.txt

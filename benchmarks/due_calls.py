@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from benchmarks.answers import KEY, PERSON, STATUS
+from benchmarks.service import KEY, PERSON, STATUS
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.item_names import CallId

@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.answer import Answer, Table
-from benchmarks.effort import Effort
-from benchmarks.spread import quantile
+from benchmarks.figures import Answer, Cell, Effort, Table, quantile
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S
@@ -51,7 +50,7 @@ class Case:
     waits_s: tuple[float, ...]
 
     @property
-    def row(self) -> tuple[str | int | float, ...]:
+    def row(self) -> tuple[Cell, ...]:
         """Return the case as a row of the table."""
         shares = (quantile(self.waits_s, share) for share in (0.5, 0.99, 1.0))
         return (self.killed, self.shown_by, len(self.waits_s), *shares, self.bound_s)
@@ -63,8 +62,9 @@ class Case:
         return (f"{self.killed}: {len(late)} times longer than {self.bound_s:g} s",) if late else ()
 
 
-def answer(_effort: Effort) -> Answer:
+def answer(effort: Effort) -> Answer:
     """Kill each process in turn, and measure."""
+    times = STAGES if effort.is_smoke else REPETITIONS
     with (
         tempfile.TemporaryDirectory() as data,
         site(Path(data), forked=False) as running,
@@ -83,35 +83,29 @@ def answer(_effort: Effort) -> Answer:
         check, push = "the call's next check", "the next accepted event"
         one, alone = LEASE_S + 1 + SLOT_S, LEASE_S + 1 + SLOT_S + START_S
         cases = (
-            Case("one of two workers, at any moment", check, one, on_stages(lambda s: _workers(s, 2, busy=False))),
-            Case(
-                "one of two workers, in the middle of a check",
-                check,
-                one,
-                on_stages(lambda s: _workers(s, 2, busy=True)),
+            *(
+                Case(
+                    f"{killed}, {when}",
+                    check,
+                    bound_s,
+                    on_stages(partial(_workers, times=times // STAGES, count=count, busy=busy)),
+                )
+                for killed, count, bound_s in (("one of two workers", 2, one), ("the only worker", 1, alone))
+                for when, busy in (("at any moment", False), ("in the middle of a check", True))
             ),
-            Case("the only worker, at any moment", check, alone, on_stages(lambda s: _workers(s, 1, busy=False))),
-            Case(
-                "the only worker, in the middle of a check",
-                check,
-                alone,
-                on_stages(lambda s: _workers(s, 1, busy=True)),
-            ),
-            Case("web", push, START_S, _web(running)),
-            *(Case("Redis", shown_by, bound_s, waits) for shown_by, bound_s, waits in _redis(running)),
+            Case("web", push, START_S, _web(running, times)),
+            *(Case("Redis", shown_by, bound_s, waits) for shown_by, bound_s, waits in _redis(running, times)),
         )
     columns = ("killed", "until", "times", "p50 s", "p99 s", "max s", "bound s")
-    note = f"Checks are {SLOT_S:g} s apart: on average 0.5 s is the wait for a slot. A lease is {LEASE_S:g} s."
-    table = Table("From kill -9 until work goes on", columns, tuple(case.row for case in cases), note)
-    return Answer(
-        "How long is nothing done after a kill -9?", (table,), tuple(b for case in cases for b in case.broken)
-    )
+    title = f"From kill -9 until work goes on: checks are {SLOT_S:g} s apart, a lease is {LEASE_S:g} s"
+    table = Table(title, columns, tuple(case.row for case in cases))
+    return Answer(table, broken=tuple(b for case in cases for b in case.broken))
 
 
-def _workers(stage: Stage, count: int, *, busy: bool) -> list[float]:
+def _workers(stage: Stage, *, times: int, count: int, busy: bool) -> list[float]:
     draw = random.Random(stage.key)  # noqa: S311  (repeatable)
     workers = [_started(stage, busy=busy) for _ in range(count)]
-    return [_kill_a_worker(stage, workers, draw, busy=busy) for _ in range(REPETITIONS // STAGES)]
+    return [_kill_a_worker(stage, workers, draw, busy=busy) for _ in range(times)]
 
 
 def _kill_a_worker(stage: Stage, workers: list[ManagedProcess], draw: random.Random, *, busy: bool) -> float:
@@ -130,12 +124,12 @@ def _kill_a_worker(stage: Stage, workers: list[ManagedProcess], draw: random.Ran
         return _await_check(stage, call, since=at)
 
 
-def _web(running: Site) -> tuple[float, ...]:
+def _web(running: Site, times: int) -> tuple[float, ...]:
     """Kill one web process repeatedly. Use only one, because nearly all of the wait is the CPU time of its start."""
     port, waits = HeldPort(), []
     with running.stage() as stage:
         door = stage.web(port=port.number)
-        for _ in range(REPETITIONS):
+        for _ in range(times):
             door.member.kill()
             at_s = time.monotonic()
             door = stage.web(port=port.number)
@@ -145,11 +139,11 @@ def _web(running: Site) -> tuple[float, ...]:
     return tuple(waits)
 
 
-def _redis(running: Site) -> Iterator[tuple[str, float, tuple[float, ...]]]:
+def _redis(running: Site, times: int) -> Iterator[tuple[str, float, tuple[float, ...]]]:
     checks: list[float] = []
     pushes: list[float] = []
     with ThreadPoolExecutor(1) as pool:
-        for _ in range(REPETITIONS):
+        for _ in range(times):
             with running.stage() as stage:
                 _started(stage)
                 door = stage.web()

@@ -1,7 +1,14 @@
-"""The environment of a measurement: an embedded Redis, the fast stand-in and a log folder. All end with the block."""
+"""The environment of a measurement: an embedded Redis, the fast stand-in and a log folder. All end with the block.
 
+CPU time includes all threads of a process and the children it has waited for (``/proc/PID/stat``: Linux only). So it
+includes the forks of a worker that forks for every job.
+"""
+
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +19,46 @@ import httpx
 from redis import Redis
 
 from benchmarks.load import PUSH_KEY
-from benchmarks.process import Meter, process, python
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import url_listened_on, worker_started
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 PATIENCE_S = 60.0
+ROOT = Path(__file__).resolve().parent.parent
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class BenchmarkFailed(Exception):
     """The measured process did not do its work; the message says where to look."""
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds that a process and its finished children have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+@contextmanager
+def python(module: str, *arguments: str, log: Path, environ: Mapping[str, str]) -> Iterator[ManagedProcess]:
+    """Run ``python -m MODULE`` until the block ends; write its output to ``log``."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CALLKEEPER_")}
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), str(ROOT))))}
+    with log.open("wb") as sink:
+        running = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**kept, "PYTHONUNBUFFERED": "1", **environ, **path},
+            start_new_session=True,
+        )
+    member = ManagedProcess(log.stem, running, log)
+    try:
+        yield member
+    finally:
+        member.stop(5.0)
 
 
 @dataclass(slots=True)
@@ -33,27 +69,9 @@ class Stage:
     redis_url: str
     redis_pid: int
     service_url: str
-    service: ManagedProcess
     redis: Any
     http: httpx.Client
     started: int = 0
-
-    @property
-    def worker_environ(self) -> dict[str, str]:
-        """Return the settings of a worker of ours."""
-        return {
-            "REDIS_URL": self.redis_url,
-            "CALLKEEPER_SERVICE_URL": self.service_url,
-            "CALLKEEPER_ACCESS_TOKEN": "bench-access-token",
-            "CALLKEEPER_EMAIL": "bench@bank.example",
-            "CALLKEEPER_PASSWORD": "bench-password",
-            "CALLKEEPER_REQUESTED_BY": "bench",
-        }
-
-    @property
-    def peer_environ(self) -> dict[str, str]:
-        """Return the environment variables of a peer."""
-        return {"BENCH_REDIS_URL": self.redis_url, "BENCH_SERVICE_URL": self.service_url}
 
     def log(self, name: str) -> Path:
         """Return a new log file."""
@@ -63,9 +81,15 @@ class Stage:
     @contextmanager
     def worker(self, **environ: str) -> Iterator[ManagedProcess]:
         """Run a worker of ours until the block ends."""
-        with python(
-            "callkeeper", "worker", log=self.log("worker"), environ={**self.worker_environ, **environ}
-        ) as member:
+        settings = {
+            "REDIS_URL": self.redis_url,
+            "CALLKEEPER_SERVICE_URL": self.service_url,
+            "CALLKEEPER_ACCESS_TOKEN": "bench-access-token",
+            "CALLKEEPER_EMAIL": "bench@bank.example",
+            "CALLKEEPER_PASSWORD": "bench-password",
+            "CALLKEEPER_REQUESTED_BY": "bench",
+        }
+        with python("callkeeper", "worker", log=self.log("worker"), environ={**settings, **environ}) as member:
             member.wait_for(worker_started)
             yield member
 
@@ -78,41 +102,21 @@ class Stage:
             yield member, member.wait_for(url_listened_on) + "/push"
 
     @contextmanager
-    def peer(self, interpreter: Path, module: str, *arguments: str) -> Iterator[ManagedProcess]:
-        """Run a peer until the block ends."""
-        command: list[str | Path] = [interpreter, "-m", f"benchmarks.peers.{module}", *arguments]
-        with process(command, self.log(module), environ=self.peer_environ) as member:
+    def peer(self, module: str, *arguments: str, packages: str = "") -> Iterator[ManagedProcess]:
+        """Run a peer until the block ends. ``packages`` is a folder that is searched before our own packages."""
+        environ = {"BENCH_REDIS_URL": self.redis_url, "BENCH_SERVICE_URL": self.service_url, "PYTHONPATH": packages}
+        with python(f"benchmarks.peers.{module}", *arguments, log=self.log(module), environ=environ) as member:
             yield member
-
-    def run(self, interpreter: Path, module: str, *arguments: str) -> None:
-        """Run a peer's command and wait for its end.
-
-        Raises:
-            BenchmarkFailed: The command failed.
-        """
-        with self.peer(interpreter, module, *arguments) as member:
-            if member.process.wait(PATIENCE_S) != 0:
-                raise BenchmarkFailed(f"{module} {' '.join(arguments)} failed:\n{member.tail()}")
 
     def asked(self) -> dict[str, Any]:
         """Return the stand-in's counts of requests so far."""
         found: dict[str, Any] = self.http.get(f"{self.service_url}/bench").json()
         return found
 
-    def begin_calls(self, count: int, *, assigned: bool = False) -> list[str]:
-        """Begin calls at the stand-in, and return their ids."""
-        query = f"count={count}{'&assigned=yes' if assigned else ''}"
-        ids: list[str] = self.http.post(f"{self.service_url}/bench/calls?{query}").json()
+    def begin_calls(self, count: int) -> list[str]:
+        """Begin assigned calls at the stand-in, and return their ids."""
+        ids: list[str] = self.http.post(f"{self.service_url}/bench/calls?count={count}").json()
         return ids
-
-    def start_calls(self, url: str, count: int, rate: float) -> None:
-        """Start calls at the stand-in, so many a second, and push them to an address."""
-        self.http.post(f"{self.service_url}/bench/start", params={"url": url, "count": count, "rate": rate})
-
-    def meter(self, **members: ManagedProcess) -> Meter:
-        """Start to measure processes together with Redis and the stand-in."""
-        pids = {name: member.process.pid for name, member in members.items()}
-        return Meter(**pids, redis=self.redis_pid, service=self.service.process.pid)
 
     def clear(self) -> None:
         """End all calls, and empty Redis. Mark Redis as known for a minute: workers delay effects on a new one."""
@@ -124,20 +128,17 @@ class Stage:
 
 
 @contextmanager
-def stage(*, latency_ms: float = 50.0, limit: int = 0, redis_server: Path | None = None) -> Iterator[Stage]:
-    """Run the environment until the block ends; the service answers this many requests per second (0: any number)."""
+def stage(*, latency_ms: float = 50.0) -> Iterator[Stage]:
+    """Run the environment until the block ends."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
-        redis = stack.enter_context(embedded_redis(data / "redis", redis_server))
-        service = stack.enter_context(
-            python(
-                "benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit), log=data / "service.log"
-            )
-        )
+        redis = stack.enter_context(embedded_redis(data / "redis"))
+        log = data / "service.log"
+        service = stack.enter_context(python("benchmarks.service", str(latency_ms), log=log, environ={}))
         url = service.wait_for(_listening)
         client = stack.enter_context(Redis.from_url(redis.url))
         http = stack.enter_context(httpx.Client(trust_env=False, timeout=30))
-        found = Stage(data, redis.url, redis.pid, url, service, client, http)
+        found = Stage(data, redis.url, redis.pid, url, client, http)
         found.clear()
         yield found
 
@@ -147,7 +148,7 @@ def _listening(line: str) -> str | None:
     return url.strip() if found else None
 
 
-def wait_until(done: Callable[[], bool], what: str, *members: ManagedProcess, every_s: float = 0.01) -> None:
+def wait_until(done: Callable[[], bool], what: str, *members: ManagedProcess) -> None:
     """Wait until a condition is true.
 
     Raises:
@@ -159,4 +160,4 @@ def wait_until(done: Callable[[], bool], what: str, *members: ManagedProcess, ev
         if gone or time.monotonic() > until_s:
             told = "\n".join(member.tail() for member in gone or members)
             raise BenchmarkFailed(f"waited in vain for {what}\n{told}")
-        time.sleep(every_s)
+        time.sleep(0.01)

@@ -10,8 +10,7 @@ import uvloop
 from docket import Docket, Worker
 from redis.asyncio import Redis
 
-from benchmarks.peers.ours import checked, reseller
-from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS, store
+from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS, checked, reseller, store
 from callkeeper.service.client import Reseller
 
 

@@ -6,8 +6,7 @@ import uvloop
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from benchmarks.peers.ours import checked, reseller
-from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS, store
+from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS, checked, reseller, store
 
 broker = RedisStreamBroker(REDIS_URL, consumer_id="0", xread_count=IN_FLIGHT)
 

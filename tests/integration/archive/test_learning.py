@@ -6,21 +6,77 @@ import sqlite3
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks.archive import simulated_call
 from callkeeper.app.cli import main
 from callkeeper.archive.lines import content_of
 from callkeeper.archive.writing import Writer
-from callkeeper.calls.trail import Entry
+from callkeeper.calls.record import Call, Candidate, Life, Names, Phase, Plan, Reason, Seen
+from callkeeper.calls.trail import Entry, Tried
 from tests.harness.archivist import sqlite_archive
 from tests.terminals import Terminal
 
 CALLS = 40
 SINCE = "4000d"
+BEGAN = datetime(2021, 1, 1, tzinfo=UTC)
+
+
+def simulated_call(n: int) -> tuple[Call, list[Entry]]:
+    """Return the call with this number: settled, with a trail of nine or ten lines."""
+    chance = Random(n)  # noqa: S311
+    member = chance.randrange(200_000)
+    at = BEGAN + timedelta(days=chance.randrange(1825))
+    reason = chance.choice((Reason.ENROLLED, Reason.AUTHENTICATED, Reason.UNDECIDED, Reason.REJECTED))
+    rule = f"rule {chance.randrange(12)}"
+    digest = f"d{chance.randrange(40)}"
+    name = f"First{member % 1000} Family{member % 20_000}"
+    call = Call(
+        institution_key=f"cu-{n % 20}",
+        voice_id=f"v-{n}",
+        life=Life(phase=Phase.SETTLED, reason=reason, started_at=at, settled_at=at + timedelta(seconds=90)),
+        names=Names(phone_number=f"+1202{member % 10_000_000:07}"),
+        seen=Seen(person_id=f"m-{member}", candidates=(Candidate(person_id=f"m-{member}", name=name),)),
+        plan=Plan(checks_used=6),
+    )
+    tried = tuple(
+        Tried(rule=f"rule {k}", then="enroll", stage="live", result="failed", fact="green", wanted=True, was=False)
+        for k in range(6)
+    )
+    facts: dict[str, str | bool | int | None] = {
+        "checks_used": 3,
+        "assigned": True,
+        "candidates": 1,
+        "identity": "none",
+    }
+    came_s = 12 * chance.lognormvariate(0, 0.5)  # when the service had a result, if the call lasted that long
+    trail = [
+        Entry(at=at, what="pushed", event_id=f"ev-{n}"),
+        Entry(at=at, what="listed", person_id=call.seen.person_id),
+    ]
+    trail += [
+        Entry(
+            at=at + timedelta(seconds=5 * k),
+            what="checked",
+            n=k,
+            took_ms=120,
+            status="InProgress",
+            policies=("Green Voice",) if 5 * k >= came_s else (),
+        )
+        for k in range(1, 5)
+    ]
+    trail += [
+        Entry(at=at, what="decided", kind="hold", asked="enroll", rule=rule, rules=digest, facts=facts, tried=tried),
+        Entry(at=at, what="decided", kind="enroll", asked="enroll", rule=rule, rules=digest, facts=facts, tried=tried),
+    ]
+    if n % 10 == 0:
+        trail.append(Entry(at=at, what="said", kind="verified", operator=f"agent-{chance.randrange(500)}"))
+    trail.append(Entry(at=call.life.settled_at or at, what="settled", because=reason, n=6, rules=digest))
+    return call, trail
 
 
 def fill(folder: Path, numbers: Iterable[int] = range(CALLS)) -> str:
