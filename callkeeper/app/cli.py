@@ -72,7 +72,6 @@ COMMANDS: Final = {
         "Run a stand-in for the voice-verification service.",
         ("sandbox",),
     ),
-    "schedule": CommandEntry("schedule", "Show when checks are made, and fit the times to your own calls."),
     "secret": CommandEntry("new_secret", "Make credentials."),
     "service": CommandEntry(
         "service",

@@ -267,12 +267,6 @@ def test_command_prints_what_is_in_redis_harmlessly(command: tuple[str, ...], pl
     assert_harmless(on_terminal(environ_of(None, planted), *command))
 
 
-def test_schedule_of_hostile_calls_is_shown_harmlessly(planted: str) -> None:
-    """Commands about the schedule print harmlessly, whatever the names in stored calls."""
-    for words in (("schedule", "show", "--own"), ("schedule", "fit"), ("schedule", "show", "--rules", "\x1b[2J")):
-        assert_harmless(on_terminal(environ_of(None, planted), *words), quotes=False)
-
-
 @pytest.mark.night
 def test_rules_files_are_shown_harmlessly(planted: str, tmp_path: Path) -> None:
     """Names in rules files, cases and exported calls are shown harmlessly."""

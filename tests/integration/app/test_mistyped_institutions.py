@@ -51,12 +51,6 @@ async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: s
     assert (result.exit_code, result.stderr) == (1, "Error: nothing is known of v-none at cu-1\n")
 
 
-async def test_schedule_fit_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
-    """A fit for an unknown institution is refused because of the key, not because of too few calls."""
-    result = await callkeeper(redis_url, "schedule", "fit", "--institution", "CU-1")
-    assert (result.exit_code, MEANT in result.stderr) == (1, True), result.output
-
-
 async def test_secret_token_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
     """No token is made for an unknown institution, except with --force. Without Redis it is made with a note."""
     asked = ("secret", "token", "ivr", "--institution", "CU-1")

@@ -1,4 +1,4 @@
-"""``rules report``, ``rules replay`` and ``schedule fit`` read the archive, through the command line."""
+"""``rules report`` and ``rules replay`` read the archive, through the command line."""
 
 import json
 import os
@@ -154,22 +154,12 @@ def test_differences_go_to_the_file_and_the_progress_to_the_terminal(url: str, t
     assert "calls" in terminal.text
 
 
-def test_fit_reads_the_archive(url: str, exported: str) -> None:
-    """It says how many calls it has seen; the same as over an export, for one institution too."""
-    decided = sum(any(entry.policies for entry in simulated_call(n)[1]) for n in range(CALLS))
-    result = type_in(url, "schedule", "fit", "--archive")
-    assert f"{CALLS} watched calls, {decided} of them with a result" in result.output
-    assert type_in(url, "schedule", "fit", "--calls", exported).output == result.output
-    assert "2 watched calls" in type_in(url, "schedule", "fit", "--archive", "--institution", "cu-7").output
-
-
 @pytest.mark.parametrize(
     ("words", "first"),
     [
         (("archive", "export"), '"voice_id":"v-29"'),
         (("rules", "replay", "demo", "--archive"), "37 calls: 37 end differently"),
         (("rules", "report", "--archive", "--since", SINCE), "37 calls"),
-        (("schedule", "fit", "--archive"), "37 watched calls"),  # too few: it fails in any case
     ],
     ids=lambda words: " ".join(words[:2]) if isinstance(words, tuple) else "",
 )
@@ -187,17 +177,7 @@ def test_changed_lines_hide_no_other_call(
     assert "3 archived calls left out: line 1 of" in result.stderr
 
 
-@pytest.mark.night
-def test_fit_finds_times_in_the_archive(tmp_path: Path) -> None:
-    """With enough calls there is a table for the rules file; half of the results come within 12 s."""
-    result = type_in(fill(tmp_path, range(400)), "schedule", "fit", "--archive", "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
-    assert found["calls"] == 400
-    assert 9 < found["law"]["median_s"] < 15
-
-
-@pytest.mark.parametrize("words", [("rules", "report"), ("rules", "replay", "demo"), ("schedule", "fit")])
+@pytest.mark.parametrize("words", [("rules", "report"), ("rules", "replay", "demo")])
 def test_without_an_archive_they_say_which_setting_is_missing(words: tuple[str, ...]) -> None:
     """The error names the missing setting, without a traceback."""
     result = type_in(None, *words, "--archive")

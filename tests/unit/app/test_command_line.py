@@ -75,7 +75,6 @@ GROUPS = (
     "outcomes",
     "reseller",
     "rules",
-    "schedule",
     "secret",
     "tokens",
     "users",

@@ -2,16 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
-from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.schedule.model import Model, prior
 from callkeeper.calls.schedule.plan import PACE, RETRY, Schedule, schedule_faults
-from tests.free_optimum import one_more
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHIPPED = load_rules(None).schedule
@@ -67,13 +64,6 @@ def test_paces_spread_evenly_over_the_calls() -> None:
     assert max(b - a for a, b in pairwise(tenth)) < width / 50
 
 
-def test_pace_costs_less_than_a_thousandth() -> None:
-    """The mean lag over many calls, each at its own pace, is within 1.001 of everybody's in step."""
-    model = prior()
-    paced = [model.cost(SHIPPED.paced(f"call-{n}").at_s) for n in range(200)]
-    assert sum(paced) / 200 <= 1.001 * model.cost(SHIPPED.at_s)
-
-
 @given(schedules(), st.floats(0, 900), st.floats(0, 900), st.integers(1, 30), st.integers(0, 20))
 def test_plan_after_failures_keeps_the_floor(
     schedule: Schedule, now_s: float, silent_s: float, failures: int, left: int
@@ -101,42 +91,6 @@ def test_plan_after_a_failure_is_earlier_than_the_next_slot(failed: int) -> None
     assert lost + RETRY <= planned < at(SHIPPED.at_s[failed + 1])
 
 
-def continued(failed: int) -> tuple[float, ...]:
-    """Return the times of the answered checks when the check of one slot is lost and every later one is answered."""
-    answered = list(SHIPPED.at_s[:failed])
-    now_s, left, failures = SHIPPED.at_s[failed], SHIPPED.automatic_limit - failed - 1, 1
-    while left:
-        answered_at = at(answered[-1]) if answered else None
-        now_s = after(SHIPPED.plan(START, at(now_s), left=left, answered_at=answered_at, failures=failures))
-        answered.append(now_s)
-        left, failures = left - 1, 0
-    return tuple(answered)
-
-
-@pytest.mark.parametrize("failed", range(17))
-def test_plan_after_a_failure_is_near_the_best_that_could_be_done(failed: int) -> None:
-    """What follows a lost check costs less than keeping to the slots, and at most 1 % more than the best continuation.
-
-    Best by the cost model, from the last answer on.
-    """
-    model, lost = prior(), SHIPPED.at_s[failed]
-    kept = [t for t in SHIPPED.at_s if t != lost]
-    answered, left = [round(t / model.step_s) for t in SHIPPED.at_s[:failed]], SHIPPED.automatic_limit - failed - 1
-    rest = best_continuation(model, answered[-1] if answered else 0, round(lost / model.step_s) + 1, left)
-    past = sum(model.gap(a, b) for a, b in pairwise([0, *answered]))
-    cost = model.cost(continued(failed))
-    assert cost < model.cost(kept)
-    assert cost <= 1.01 * (past + rest)
-
-
-def best_continuation(model: Model, answered: int, earliest: int, left: int) -> float:
-    """Return the least cost of the time after a node that was checked, with some checks left from another node on."""
-    best = [model.gap(answered, b) if b >= earliest else inf for b in range(model.end + 1)]
-    for _ in range(left - 1):
-        best, _ = one_more(model, best, earliest + 1)
-    return min(best[b] + model.gap(b, model.end) for b in range(earliest, model.end))
-
-
 @given(schedules(), st.integers(1, 17), st.floats(0, 2000))
 def test_plan_spreads_what_is_left_to_the_last_slot(schedule: Schedule, left: int, now_s: float) -> None:
     """With too few checks for the slots, each is later than the one before, and the last lies within the schedule."""
@@ -151,11 +105,3 @@ def test_plan_spreads_what_is_left_to_the_last_slot(schedule: Schedule, left: in
 def test_first_slot_may_be_the_beginning_itself() -> None:
     """A schedule that begins at 0 begins with a check at once."""
     assert Schedule((0.0, 5.0)).first_slot(START) == START
-
-
-def test_model_is_refused_when_results_go_away() -> None:
-    """F never falls and S never rises: anything else is a mistake in the making of a model."""
-    with pytest.raises(ValueError, match="does not go away"):
-        Model(1.0, (0.0, 0.5, 0.4), (1.0, 1.0, 1.0))
-    with pytest.raises(ValueError, match="does not come back"):
-        Model(1.0, (0.0, 0.5, 0.5), (1.0, 0.5, 0.6))
