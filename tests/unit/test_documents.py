@@ -63,8 +63,8 @@ def test_glossary_has_ten_terms_at_most() -> None:
 
 
 def test_commands_exist() -> None:
-    """Every `callkeeper` command that a page shows can be parsed: its subcommands and options exist."""
-    for name in PAGES:
+    """Every command of a page can be parsed: its subcommands and options exist. The changelog names those that went."""
+    for name in (page for page in PAGES if page != "CHANGELOG.md"):
         text = text_of(name)
         shown = [line for kind, block in _BLOCK.findall(text) if kind == "sh" for line in block.splitlines()]
         shown += re.findall(r"^    (\S.*)$", text, re.MULTILINE)
