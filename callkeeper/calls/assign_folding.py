@@ -4,9 +4,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind
+from callkeeper.calls.effect_ledger import DONE, EffectKind
 from callkeeper.calls.record import Call, with_effect
-from callkeeper.calls.redis_restart import charge_if_assigned
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.seen_folding import of_member
@@ -19,7 +18,7 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
     if not assign.is_operators:
         ledger = replace(call.ledger, assigned_person_id=assign.person_id, assigned_as=assign.requested_by)
         call = replace(call, ledger=ledger)
-    return watched(call, book, now, was_free=was_free(assign) and not call.seen.core_username)
+    return begin_watch(call, book.schedule, now, now)
 
 
 def unassigned(call: Call) -> Call:
@@ -48,24 +47,3 @@ def with_assign_shown(call: Call, person_id: str | None) -> Call:
     if person_id is None or person_id != assign.person_id or assign.state not in DONE or assign.was_shown:
         return call
     return with_effect(call, EffectKind.ASSIGN, replace(assign, was_shown=True))
-
-
-def watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Call:
-    """Begin the watch of a call that has a person. ``was_free``: nobody was assigned before our assign.
-
-    If somebody was, a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
-    """
-    if call.plan.watch_from is not None:
-        return call
-    if was_free or not call.plan.checks_if_assigned:
-        return begin_watch(replace(call, plan=replace(call.plan, checks_if_assigned=0)), book.schedule, now, now)
-    charged = charge_if_assigned(call, book.schedule)
-    return begin_watch(charged, book.schedule, min(now, call.life.first_seen_at or now), now)
-
-
-def was_free(assign: Effect) -> bool:
-    """Tell whether no lost record can have checked the call as an assigned one before this assign.
-
-    Where rules assign, a lost record would have assigned the person who stands there before it made a check.
-    """
-    return not assign.person_stood or assign.operator is None

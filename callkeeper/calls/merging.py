@@ -121,7 +121,6 @@ def _plan(ours: Plan, theirs: Plan) -> Plan:
         watch_from=ours.watch_from or theirs.watch_from,
         next_check_at=ours.next_check_at or theirs.next_check_at,
         checks_by_desk=max(ours.checks_by_desk, theirs.checks_by_desk),
-        checks_if_assigned=max(ours.checks_if_assigned, theirs.checks_if_assigned),
         is_age_unknown=ours.is_age_unknown or theirs.is_age_unknown,
         recheck_from=ours.recheck_from or theirs.recheck_from,
     )

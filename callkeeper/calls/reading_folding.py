@@ -4,16 +4,16 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.assign_folding import was_free, watched, with_assign_shown
-from callkeeper.calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
+from callkeeper.calls.assign_folding import with_assign_shown
+from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
 from callkeeper.calls.fact_derivation import has_open_case, signs_of
 from callkeeper.calls.marks import has_opted_in
 from callkeeper.calls.member_evidence import is_assigned, is_perhaps_enrolled, named_by_desk, signs_against
 from callkeeper.calls.policies import canonical_policy
 from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, with_effect
-from callkeeper.calls.rules.assignment import assign_obstacle
 from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.seen_folding import is_new_opt_in, of_member, with_answered_check, with_reading, with_recognised
 from callkeeper.calls.settlement import believed_end
 from callkeeper.calls.statuses import ESTABLISHES
@@ -122,8 +122,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     elif _is_end_taken_back(call):
         life = replace(call.life, phase=Phase.LIVE, ended_at=None, changed_at_end=None)
         call = replace(call, life=life, seen=replace(call.seen, final_since=None))
-    elif call.seen.person_id is not None and not _may_still_be_assigned(call, before, book):
-        call = watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
+    elif call.seen.person_id is not None:
+        call = begin_watch(call, book.schedule, now, now)
     elif book.checks_unassigned and call.plan.next_check_at is None:
         check_at = book.schedule.next_slot(life.first_seen_at or now, now)
         call = replace(call, plan=replace(call.plan, next_check_at=check_at))
@@ -167,27 +167,6 @@ def _opted_in(call: Call, before: Call, book: RuleBook) -> Call:
     if earlier is None or not has_opted_in(call, policies) or (has_opted_in(before, policies) and not opts_in):
         return call
     return replace(call, seen=replace(call.seen, earlier_marks=earlier.without(Mark.OPTED_OUT)))
-
-
-def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
-    """Tell whether rules may still assign a person whom only the service has filled in.
-
-    Until then it is open whether a lost record has made checks for that person. If our assign succeeds, it has made none
-    (``was_free``). Rules assign at once, or when the queue names the candidates.
-    """
-    if not call.plan.checks_if_assigned or call.ledger.assign.state is not EffectState.NONE:
-        return False
-    if call.seen.candidates:
-        return assign_obstacle(call, book) is None  # had they ruled earlier, the call would be claimed
-    shown, listed_at = before.seen.reading, call.life.listed_at
-    is_listed_since = shown is not None and shown.person_id and listed_at is not None and listed_at >= shown.read_at
-    return book.assign.is_automatic_at(call.institution_key) and not call.seen.core_username and not is_listed_since
-
-
-def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
-    """Tell whether we assigned the person, and nobody was assigned before."""
-    is_ours = assign.person_id is not None and assign.person_id == reading.person_id
-    return is_ours and was_free(assign) and assign.attempts > assign.unsent
 
 
 def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:

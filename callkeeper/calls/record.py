@@ -350,8 +350,6 @@ class Plan(RecordPart, frozen=True):
     checks_used: int = 0
     checks_by_desk: int = 0
     """How many of them people asked for."""
-    checks_if_assigned: int = 0
-    """Automatic checks that a record lost by Redis may have made in addition, if the call had a person by then."""
     checks_moved: int = 0
     """How many of this record's checks were counted on another one, into which it was merged."""
     is_age_unknown: bool = False

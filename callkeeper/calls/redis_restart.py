@@ -9,7 +9,7 @@ Redis's clock jumps with an NTP step, or when a new server's clock differs. A pr
 and shifts older records if it jumped ahead. If it was set back, the record itself shows it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -22,12 +22,11 @@ from callkeeper.calls.member_evidence import is_assigned
 from callkeeper.calls.record import Call, with_effect
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import (
+    MOST_AHEAD,
+    RETRY,
     Schedule,
     automatic_left,
     begin_watch,
-    check_answered,
-    check_booked,
-    check_failed,
     plan_anew,
     reserve_left,
 )
@@ -168,10 +167,9 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
         return call
     watched = watched if epoch.lost is None else min(watched, epoch.lost)
     # The schedule continues where the lost record was. A new schedule would use more checks than are counted here.
-    call = _charge(
-        replace(call, life=replace(call.life, first_seen_at=now - watched)), book, Window(now - watched, now)
-    )
-    return begin_watch(call, book.schedule, now - watched, now) if _was_assigned(call) else call
+    call = replace(call, life=replace(call.life, first_seen_at=now - watched))
+    call = _charge(call, book, Window(now - watched, now))
+    return begin_watch(call, book.schedule, now - watched, now) if is_assigned(call) else call
 
 
 def spent_checks(before: Call, charged: Call, now: datetime) -> list[Entry]:
@@ -190,36 +188,20 @@ def charge_unknown_age(call: Call, book: RuleBook, epoch: Epoch) -> Call:
     return _charge(replace(call, plan=replace(call.plan, is_age_unknown=False)), book, None)
 
 
-def _was_assigned(call: Call) -> bool:
-    """Tell whether the call had a person when it was checked last. One whom the service has filled in is nobody's yet."""
-    return call.seen.person_id is not None and (is_assigned(call) or call.plan.watch_from is not None)
+def most_automatic(call: Call, book: RuleBook, window: Window | None) -> int:
+    """Return a bound on the automatic checks that can have been made in a window; all that are left in an unknown one.
 
-
-def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
-    """Count checks that a lost record can only have made if it had a person: the service now shows one."""
-    spent = min(call.plan.checks_if_assigned, automatic_left(call, schedule.automatic_limit))
-    return replace(call, plan=replace(call.plan, checks_used=call.plan.checks_used + spent, checks_if_assigned=0))
-
-
-def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_person: bool) -> int:
-    """Return the maximum number of automatic checks that can have been made in a window.
-
-    In an unknown one (None) all that are left. ``has_person``: whether the call had a person, or may have got one by
-    then.
+    A call that was not assigned is counted as if it had been when the window began, because it may have been.
     """
-    schedule = book.schedule
+    left = automatic_left(call, book.schedule.automatic_limit)
     if window is None:
-        return automatic_left(call, schedule.automatic_limit if has_person else book.checks_unassigned)
+        return left
     if call.plan.watch_from is not None:
-        return _most_watched(call, schedule, window)
-    unassigned = list(_unassigned(call, book, window))
-    if not has_person:
-        return len(unassigned)
-    # Each check that is made before there is a person delays the start of the watch.
-    return max(
-        n + _most_watched(_assigned_at(call, schedule, at, spent=n), schedule, window)
-        for n, at in enumerate([window.after, *unassigned])
-    )
+        return min(left, _most_watched(call, book.schedule, window))
+    slots = book.schedule.slots_between(min(call.life.first_seen_at or window.after, window.after), *window)
+    unassigned = min(automatic_left(call, book.checks_unassigned), 1 + slots)
+    begun = begin_watch(call, book.schedule, window.after, window.after)
+    return min(left, unassigned + _most_watched(begun, book.schedule, window))
 
 
 def _window(call: Call, lost: LostWrites) -> Window | None:
@@ -237,20 +219,10 @@ def _window(call: Call, lost: LostWrites) -> Window | None:
 def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
     if _takes_no_checks(call):
         return call
-    schedule, has_person = book.schedule, _was_assigned(call)
-    automatic = most_automatic(call, book, window, has_person=has_person)
-    if_assigned = most_automatic(call, book, window, has_person=True) - automatic
-    by_people = reserve_left(call, schedule)  # all of it, as they ask at any time
-    charged = replace(
-        call,
-        plan=replace(
-            call.plan,
-            checks_used=call.plan.checks_used + automatic + by_people,
-            checks_by_desk=call.plan.checks_by_desk + by_people,
-            checks_if_assigned=call.plan.checks_if_assigned + if_assigned,
-        ),
-    )
-    return plan_anew(charged, schedule, window.until) if automatic and window is not None else charged
+    automatic, by_people = most_automatic(call, book, window), reserve_left(call, book.schedule)  # who ask at any time
+    used, by_desk = call.plan.checks_used + automatic + by_people, call.plan.checks_by_desk + by_people
+    charged = replace(call, plan=replace(call.plan, checks_used=used, checks_by_desk=by_desk))
+    return plan_anew(charged, book.schedule, window.until) if automatic and window is not None else charged
 
 
 def _takes_no_checks(call: Call) -> bool:
@@ -261,50 +233,22 @@ def _takes_no_checks(call: Call) -> bool:
     return is_over or call.life.ended_at is not None or is_decided or is_ours
 
 
-def _unassigned(call: Call, book: RuleBook, window: Window) -> Iterator[datetime]:
-    """Yield when checks can have been made while nobody was assigned, each as early as possible."""
-    schedule, seen_at = book.schedule, min(call.life.first_seen_at or window.after, window.after)
-    at = max(call.plan.next_check_at or schedule.next_slot(seen_at, window.after), window.after)
-    for _ in range(automatic_left(call, book.checks_unassigned)):
-        if at > window.until:
-            return
-        yield at
-        at = schedule.next_slot(seen_at, at)
-
-
-def _assigned_at(call: Call, schedule: Schedule, at: datetime, *, spent: int) -> Call:
-    return begin_watch(
-        replace(call, plan=replace(call.plan, checks_used=call.plan.checks_used + spent)), schedule, at, at
-    )
-
-
 def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
-    """Return the maximum number of automatic checks of a watched call.
+    """Return a bound on the automatic checks of a watched call: one, the slots after it, and those that replace lost ones.
 
-    After an answer the next check waits for the next slot. After a failure it comes sooner, but later each time. Which
-    mix gives the maximum depends on the window, so all are tried. What follows an answered check depends only on the
-    number of checks and its time, so equal beginnings are tried once.
+    The first one is the planned one. It comes sooner if the last known check may have failed (``check_failed``) or if
+    there are checks to spare (``take_turns``). Replacements come a second after another check at the earliest, and at most
+    ``MOST_AHEAD`` are ahead of the slots.
     """
-    left = automatic_left(call, schedule.automatic_limit)
-    beginnings: dict[int, dict[datetime | None, Call]] = {0: {None: call}}
-    if call.plan.last_check_at is not None and call.plan.answered_check_at != call.plan.last_check_at:
-        # The last known check may have failed within the window.
-        beginnings[0][window.after] = check_failed(call, schedule, window.after)
-    for made in range(left):
-        for beginning in beginnings.get(made, {}).values():
-            for n, answered in enumerate(_failing(beginning, schedule, window, left - made), start=made + 1):
-                beginnings.setdefault(n, {}).setdefault(answered.plan.last_check_at, answered)
-        if left in beginnings:
-            return left
-    return max(beginnings)
-
-
-def _failing(call: Call, schedule: Schedule, window: Window, left: int) -> Iterator[Call]:
-    """Let every check fail, each made as early as possible. Yield the record if that one had been answered instead."""
-    for _ in range(left):
-        at = max(call.plan.next_check_at or window.after, window.after)
-        if at > window.until:
-            return
-        booked = check_booked(call, schedule, at)
-        yield check_answered(booked)
-        call = check_failed(booked, schedule, at)
+    plan, paced, left = call.plan, schedule.paced(call.voice_id), automatic_left(call, schedule.automatic_limit)
+    watch_from, slots = plan.watch_from or window.after, len(schedule.at_s)
+    first = max(plan.next_check_at or window.after, window.after)
+    if plan.last_check_at != plan.answered_check_at:
+        first = min(first, window.after + RETRY)
+    if left > slots - paced.slots_passed(watch_from, window.after):
+        first = window.after
+    if first > window.until:
+        return 0
+    planned = 1 + paced.slots_between(watch_from, first, window.until)
+    ahead = left + MOST_AHEAD - slots + paced.slots_passed(watch_from, window.until)
+    return max(planned, min(planned + (window.until - first) // RETRY, ahead))

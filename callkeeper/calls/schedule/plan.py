@@ -77,6 +77,12 @@ class Schedule(msgspec.Struct, frozen=True):
         # repeated.
         return bisect_right(self.at_s, (now - watch_from).total_seconds() + 1e-6)
 
+    def slots_between(self, watch_from: datetime, after: datetime, until: datetime) -> int:
+        """Return how many slots come later than ``after`` and not later than ``until``, with those after the last one."""
+        last = watch_from + timedelta(seconds=self.at_s[-1])
+        repeated = [max(0, int((at - last) / timedelta(seconds=self._last_gap_s) + 1e-6)) for at in (after, until)]
+        return self.slots_passed(watch_from, until) - self.slots_passed(watch_from, after) + repeated[1] - repeated[0]
+
     def plan(
         self, watch_from: datetime, now: datetime, *, left: int, answered_at: datetime | None = None, failures: int = 0
     ) -> datetime:

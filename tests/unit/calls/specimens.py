@@ -184,7 +184,6 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "assign_wish": st.none() | WORDS,
     "check_wish": st.none() | WORDS,
     "checks_used": st.integers(0, 20),
-    "checks_if_assigned": st.integers(0, 20),
     "checks_failed": st.integers(0, 9),
     "watch_from": MAYBE,
     "next_check_at": MAYBE,

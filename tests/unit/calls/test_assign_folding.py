@@ -12,15 +12,6 @@ from tests.records import with_stored
 from tests.unit.calls.specimens import BOOK, LISTED, NOW, call, read_again, reading
 
 
-@pytest.mark.parametrize(("username", "used"), [(None, 3), ("bob", 7)])
-def test_assign_of_a_call_that_somebody_had_claimed_charges_what_may_have_been_checked(
-    username: str | None, used: int
-) -> None:
-    """A record that Redis lost may have checked it for whoever stood there."""
-    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, core_username=username)
-    assert assigned(new, BOOK, NOW).plan.checks_used == used
-
-
 def test_call_that_we_assign_to_another_person_is_read_before_anything_else() -> None:
     """The last reading is not about this person. It is, if the same person stood there before."""
     for stood, is_read_again in (("p-2", True), ("p-1", False), (None, False)):

@@ -67,7 +67,6 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "plan.next_check_at": (NOW, EARLIER, NOW),
     "plan.recheck_from": (NOW, EARLIER, NOW),
     "plan.checks_by_desk": (1, 2, 2),
-    "plan.checks_if_assigned": (1, 2, 2),
     "ledger.assigned_person_id": ("p-1", "p-2", "p-1"),
     "ledger.assigned_as": ("ann", "bob", "ann"),
     "ledger.enrolled_for": ("p-1", "p-2", "p-1"),

@@ -10,46 +10,13 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.member_evidence import usable_answers
-from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.reading_folding import fold_check, reading_of
 from callkeeper.calls.record import History, Phase, Reading
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.phone_calls import PhoneCall, ResearchCase, VendorCall, VendorEvent
 from tests.records import facts_of_record
-from tests.unit.calls.specimens import BOOK, LISTED, NOW, call, read_again, reading, seconds, verified
+from tests.unit.calls.specimens import BOOK, NOW, call, read_again, reading, seconds, verified
 from tests.unit.calls.test_notes import CANARIES
-
-
-def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> None:
-    """If only the service knows a call's person, the checks that a lost record can have made count once."""
-    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
-    begun = read_again(new, core_username="ann")
-    assert (begun.plan.checks_used, begun.plan.checks_if_assigned) == (7, 0)
-    assert read_again(begun).plan.checks_used == 7
-
-
-def test_fold_of_a_reading_waits_for_our_assign_of_a_person_whom_the_service_filled_in() -> None:
-    """A lost record would have assigned them before a check, if they are the only candidate: the next listing says so."""
-    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
-    filled_in = read_again(new)
-    assert (filled_in.plan.checks_used, filled_in.plan.checks_if_assigned, filled_in.plan.watch_from) == (3, 4, None)
-    named, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1)), NOW + seconds(1))
-    assert read_again(named, NOW + seconds(2)).plan.watch_from is None, "the rules assign them now"
-    unnamed, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1), candidates=()), NOW + seconds(1))
-    assert read_again(unnamed, NOW + seconds(2)).plan.checks_used == 7, (
-        "the rules assign nobody: they may have checked before"
-    )
-
-
-def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
-    """We assigned because nobody was: a lost record checked for no person, although the answer to the assign was lost."""
-    sent = Effect(state=EffectState.UNKNOWN, person_id="p-1", sent_at=NOW, attempts=1)
-    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, person_id=None, assign=sent)
-    begun = read_again(new)
-    assert (begun.plan.checks_used, begun.plan.checks_if_assigned, begun.plan.watch_from) == (3, 0, NOW)
-    other = read_again(replace(new, ledger=replace(new.ledger, assign=replace(sent, person_id="p-2"))))
-    assert other.plan.checks_used == 7, "somebody else was assigned: a lost record may have known of it"
-
 
 REMEMBERED: dict[str, tuple[dict[str, Any], str]] = {
     "green by the voice": ({"status": "FullAuthentication", "is_voice_verified": True}, "green"),

@@ -1,24 +1,23 @@
 """Laws of what counts as spent after Redis lost writes: never fewer checks than can have been made, and never more."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace as replace_book
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
-from callkeeper.calls.assign_folding import assigned
 from callkeeper.calls.claimed_item import Epoch, LostWrites
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.record import CHECK_LIMIT, Call, CallStatements, Life, Phase, Plan, Reason
 from callkeeper.calls.redis_restart import (
     Window,
     charge_earlier_record,
-    charge_if_assigned,
     charge_lost_writes,
     charge_unknown_age,
     fold_epoch,
@@ -29,6 +28,7 @@ from callkeeper.calls.redis_restart import (
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import (
+    MOST_AHEAD,
     Schedule,
     automatic_checks,
     automatic_left,
@@ -126,21 +126,29 @@ def test_charge_is_never_less_than_what_was_made(
     assert charged.plan.checks_used <= CHECK_LIMIT
 
 
-@given(schedules(), TURNS, st.floats(0, 60), st.floats(0, 15))
-@example(Schedule((6, 12, 18, 24, 30, 36, 42)), [], 18.0, 8.0)  # answers and failures in turn make one check more
-def test_charge_is_never_more_than_what_can_have_been_made(
-    schedule: Schedule, before: list[Turn], known_s: float, lost_s: float
-) -> None:
-    """Some mix of answers and failures makes every check that is counted: tried are all there are."""
-    known = live(watched(schedule), schedule, START, at(known_s), before)
-    window = Window(at(known_s), at(known_s + lost_s))
-    most = 0
-    for answers in product([True, False], repeat=7):
-        turns = [(0.0, is_answered, False) for is_answered in answers]
-        really = live(known, schedule, window.after, window.until, turns)
-        most = max(most, automatic_checks(really) - automatic_checks(known))
-    counted = most_automatic(known, book_of(schedule), window, has_person=True)
-    assert counted == most or (counted > 7 and most == 7)
+def test_charge_takes_the_same_steps_however_long_redis_was_away() -> None:
+    """A search for the exact number took seconds for calls that failed checks, while their leases ran out."""
+    turns = [(0.0, n % 3 > 0, False) for n in range(6)]
+    known = replace(live(watched(SHIPPED), SHIPPED, START, at(20), turns), saved_at=at(20))
+    steps: list[int] = []
+    for lost_s in (1, 10, 90, 3600):
+        steps.append(0)
+        sys.setprofile(lambda _, event, __: steps.append(steps.pop() + (event == "call")))
+        try:
+            charge_lost_writes(known, BOOK, LostWrites(None, at(20 + lost_s)))
+        finally:
+            sys.setprofile(None)
+    assert max(steps) < 60, steps
+
+
+@pytest.mark.parametrize("lost_s", [2, 8, 30])
+def test_charge_of_a_call_that_got_all_answers_is_its_slots_and_two(lost_s: int) -> None:
+    """Only as many checks may be ahead of the slots, so a failover leaves such a call most of its checks."""
+    paced = SHIPPED.paced("v-1")
+    for second in range(240):
+        known = live(watched(SHIPPED), SHIPPED, START, at(second), [(0.0, True, False)] * 18)
+        counted = most_automatic(known, BOOK, Window(at(second), at(second + lost_s)))
+        assert counted <= paced.slots_between(START, at(second), at(second + lost_s)) + MOST_AHEAD
 
 
 @given(schedules(), st.integers(0, 18), st.floats(0, 60), st.floats(0, 60), st.floats(0, 60), TURNS)
@@ -157,30 +165,26 @@ def test_charge_counts_checks_before_the_call_had_a_person(
     begins = max(now, at(known_s + free_s))
     really = live(begin_watch(call, schedule, begins, begins), schedule, begins, until, turns)
     charged = charge_lost_writes(known, book, LostWrites(None, until))
-    assert call.plan.checks_used <= automatic_checks(charged)
-    assert (
-        automatic_checks(really) <= automatic_checks(charge_if_assigned(charged, schedule)) <= schedule.automatic_limit
-    )
+    assert automatic_checks(really) <= automatic_checks(charged) <= schedule.automatic_limit
 
 
-def test_charge_of_a_call_without_a_person_waits_until_the_service_shows_one() -> None:
-    """A call that nobody was assigned to has not been checked by the schedule: it keeps its checks if none is found."""
+def test_call_without_a_person_is_charged_as_if_it_had_had_one() -> None:
+    """The lost writes may have assigned it and checked it, and somebody may have taken the person off it since."""
     charged = charge_lost_writes(nobody(), BOOK, LostWrites(None, at(60)))
-    assert (automatic_checks(charged), charged.plan.checks_by_desk) == (0, 2)
-    assert automatic_checks(charge_if_assigned(charged, SHIPPED)) >= 11
+    assert (automatic_checks(charged) >= 11, charged.plan.checks_by_desk) == (True, 2)
 
 
 def test_check_whose_answer_is_not_known_may_have_failed() -> None:
     """It is repeated sooner than the next one is due, so one more may have been made in the time that Redis forgot."""
     booked = check_booked(watched(SHIPPED), SHIPPED, at(8))
     window = Window(at(8), check_failed(booked, SHIPPED, at(8)).plan.next_check_at or at(8))
-    counts = [most_automatic(each, BOOK, window, has_person=True) for each in (booked, check_answered(booked))]
-    assert counts == [1, 0]
+    counts = [most_automatic(each, BOOK, window) for each in (booked, check_answered(booked))]
+    assert counts[0] >= 1 > counts[1]
 
 
 def test_charge_never_passes_the_limit_for_a_call_that_got_its_person_late() -> None:
     """What was spent while nobody was assigned is not there for the watch."""
-    spent = most_automatic(nobody(), book_of(SHIPPED, 5), Window(START, at(600)), has_person=True)
+    spent = most_automatic(nobody(), book_of(SHIPPED, 5), Window(START, at(600)))
     assert spent == SHIPPED.automatic_limit
 
 
@@ -224,36 +228,11 @@ def test_charge_is_everything_where_the_time_is_not_known(saved_at: datetime | N
     assert charged.plan.checks_used == CHECK_LIMIT
 
 
-def test_charge_of_a_listed_call_that_nobody_has_claimed_waits_until_it_is_known_who_assigned() -> None:
-    """A person whom the service has filled in does not show that the call was assigned, and checked, before."""
-    filled_in = replace(LISTED, seen=replace(LISTED.seen, core_username=None))
-    charged = charge_earlier_record(filled_in, BOOK, Epoch("new", at(60)), at(60), age=timedelta(seconds=60))
-    assert (automatic_checks(charged), charged.plan.watch_from) == (0, None)
-    assert charged.plan.checks_if_assigned >= 11
-
-
 @pytest.mark.parametrize("seen", ["authenticated_seen", "enrolled_seen", "rejected_seen"])
 def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
     """The service had stopped asking before: nothing can have been spent."""
     call = with_stored(watched(SHIPPED), **{seen: True})
     assert charge_lost_writes(call, BOOK, LostWrites(None, at(60))) == call
-
-
-@pytest.mark.parametrize("person_id", [None, "p-1"], ids=["nobody at first", "filled in at first"])
-@pytest.mark.parametrize(
-    ("stood", "operator", "least"),
-    [(True, "ann", 11), (True, None, 0), (False, "ann", 0)],
-    ids=["stood there, by a person", "stood there, by the rules", "nobody stood there"],
-)
-def test_checks_of_a_person_who_stood_there_before_our_assign_count(
-    stood: bool, operator: str | None, least: int, person_id: str | None
-) -> None:
-    """A lost record may have checked the call before a person had it assigned; rules assign before any check."""
-    charged = charge_lost_writes(with_stored(nobody(), person_id=person_id), BOOK, LostWrites(None, at(60)))
-    effect = Effect(state=EffectState.APPLIED, person_id="p-1", person_stood=stood, operator=operator)
-    watching = assigned(replace(charged, ledger=replace(charged.ledger, assign=effect)), BOOK, at(61))
-    assert (automatic_checks(watching) >= least, watching.plan.checks_if_assigned) == (True, 0)
-    assert least or automatic_checks(watching) == automatic_checks(charged)
 
 
 def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
