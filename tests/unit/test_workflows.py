@@ -1,7 +1,6 @@
 """What runs on the hosting site: actions pinned to a commit, and no permission that is not needed."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -44,37 +43,9 @@ def test_workflow_runs_no_text_of_strangers(workflow: dict[str, Any]) -> None:
     assert [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")] == []
 
 
-def test_every_python_that_is_named_is_tested_and_no_other() -> None:
-    """The classifiers are the versions of the workflow's matrix, which begins with the oldest supported one."""
-    workflow = yaml.safe_load((WORKFLOWS[0].parent / "ci.yml").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    versions = workflow["jobs"]["pythons"]["strategy"]["matrix"]["python"]
-    assert project["classifiers"] == [f"Programming Language :: Python :: {version}" for version in versions]
-    assert project["requires-python"] == f">={versions[0]}"
-
-
-def test_nightly_suite_has_a_schedule() -> None:
-    """What is too slow for every change runs each night without anybody asking for it."""
-    workflow = yaml.safe_load((WORKFLOWS[0].parent / "ci.yml").read_text())
-    nightly = workflow["jobs"]["nightly"]
-    assert nightly["if"] == "github.event_name == 'schedule'"
-    assert "schedule" in workflow[True], "YAML 1.1 reads the key `on` as true"
-    assert any("make nightly" in step.get("run", "") for step in nightly["steps"])
-    assert "github.event_name" in workflow["concurrency"]["group"], "a push would cancel it, as it takes hours"
-
-
 def test_workflow_fails_closed_without_advisories() -> None:
     """Where the service of advisories can be reached it must be."""
     assert any('make audit ARGS="--strict"' in path.read_text() for path in WORKFLOWS)
-
-
-def test_commit_hooks_run_the_checks_of_make() -> None:
-    """What `pre-commit` runs is what `make check` runs, so that neither finds what the other lets pass."""
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert recipe is not None
-    commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
-    assert [hook["entry"] for hook in hooks] == commands
 
 
 def test_release_is_built_of_the_commit_that_its_tag_names() -> None:
@@ -84,11 +55,3 @@ def test_release_is_built_of_the_commit_that_its_tag_names() -> None:
     compared = next(n for n, command in enumerate(commands) if "GITHUB_REF_NAME" in command)
     node = next(n for n, step in enumerate(build["steps"]) if "setup-node" in step.get("uses", ""))
     assert max(compared, node) < commands.index("make release")
-
-
-def test_every_place_with_owners_exists() -> None:
-    """A folder that moved would lose its owners silently."""
-    lines = (ROOT / ".github" / "CODEOWNERS").read_text().splitlines()
-    places = [line.split()[0] for line in lines if line.startswith("/")]
-    assert places
-    assert [place for place in places if not (ROOT / place.removeprefix("/")).exists()] == []
