@@ -17,7 +17,7 @@ needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release version docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install usable
+.PHONY: help run release version docs readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install usable
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -103,11 +103,8 @@ audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short fo
 	TEST_AUDIT=$(or $(AUDIT),full) $(if $(AUDIT),,TEST_NIGHT=1) $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/audit tests/acceptance/test_canaries.py
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
 
-mutants: $(STAMP) ## Change the core in small ways and count what no test notices; ARGS="decide move" for some modules, ARGS=--write for the file
+mutants: $(STAMP) ## Change modules in small ways and count what no test notices: ARGS="--since main" for those that differ, ARGS="archive move" for some
 	$(BIN)/python -m tests.mutation $(ARGS)
-
-controls: $(STAMP) $(PROVIDER)/node_modules/.installed ## Switch every control of SECURITY.md off, one at a time, and see its test notice
-	$(BIN)/python -m tests.audit.controls $(ARGS)
 
 sbom: $(STAMP) ## Write the bill of materials (CycloneDX) to sbom.json
 	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o sbom.json
@@ -155,7 +152,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	$(BIN)/python -m tests.faults.failover_run --seconds 120 --rate 5 --failovers 8 --least-replicas 0
 	$(BIN)/python -m tests.faults.soak --minutes 30 --rate 10
 	$(BIN)/python -m tests.readme --every-python
-	$(MAKE) audit controls mutants
+	$(MAKE) audit mutants
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium
@@ -207,7 +204,6 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	$(BIN)/python -m callkeeper.app.assumptions_documents assumptions > $(BUILD)/generated && mv $(BUILD)/generated docs/assumptions.md
 	$(BIN)/python -m callkeeper.app.assumptions_documents survey > $(BUILD)/generated && mv $(BUILD)/generated docs/survey.md
 	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
-	$(BIN)/python -m tests.audit.controls_document > $(BUILD)/generated && mv $(BUILD)/generated docs/security-controls.md
 	$(BIN)/python -m tests.faults.matrix_document
 	$(BIN)/python -m tests.sandbox.test_variants
 	$(BIN)/python -m tests.sandbox.test_index

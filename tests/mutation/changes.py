@@ -6,11 +6,12 @@ logged. So is one that does not compile.
 
 import ast
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import parso
-from cosmic_ray.mutating import mutate_code
+from cosmic_ray.ast import ast_nodes
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 
@@ -61,21 +62,47 @@ class Change(NamedTuple):
     code: str
 
 
-def changes(code: str) -> Iterator[Change]:
-    """Yield every change of a module, by kind of change."""
+def sample(code: str) -> Iterator[Change]:
+    """Yield every change of a module, in an order that depends on the text of each only.
+
+    So the first dozen stays the same when other lines change.
+    """
     seen = {_essence(code)}
+    for change in sorted(_all_changes(code), key=lambda change: crc32(f"{change.line}\n{change.becomes}".encode())):
+        essence = _essence(change.code)
+        if essence is not None and essence not in seen:
+            seen.add(essence)
+            yield change
+
+
+def _all_changes(code: str) -> Iterator[Change]:
+    """Yield every change by kind, also those that make no difference."""
+    parse: Any = parso.parse  # it has no types
+    nodes = list(ast_nodes(parse(code)))
+    lines = [0, *accumulate(len(line) + 1 for line in code.split("\n"))]
     for operator in [*(get_operator(name)() for name in _CHOSEN), CallLeftOut()]:
-        for occurrence in count():
-            changed = mutate_code(code, operator, occurrence)
-            if changed is None:
-                break
-            essence = _essence(changed)
-            if essence is not None and essence not in seen:
-                seen.add(essence)
-                yield Change(*first_difference(code, changed), changed)
+        places = [(each, n) for each in nodes for n, _ in enumerate(operator.mutation_positions(each))]
+        for node, index in places:
+            line, column = node.get_start_pos_of_prefix()
+            begin = lines[line - 1] + column
+            end = begin + len(node.get_code())
+            intact = [(each, dict(_state(each))) for each in ast_nodes(node)]
+            text = code[:begin] + operator.mutate(node, index).get_code() + code[end:]
+            for each, state in intact:
+                for name, value in state.items():
+                    setattr(each, name, value)
+            yield Change(*_first_difference(code, text), text)
 
 
-def first_difference(code: str, changed: str) -> tuple[str, str]:
+def _state(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a change may overwrite."""
+    if hasattr(node, "children"):
+        yield "children", list(node.children)
+    else:
+        yield from (("value", node.value), ("prefix", node.prefix))
+
+
+def _first_difference(code: str, changed: str) -> tuple[str, str]:
     """Return the first line that differs, before and after a change."""
     pairs = zip(code.splitlines(), changed.splitlines(), strict=False)
     return next((before.strip(), after.strip()) for before, after in pairs if before != after)

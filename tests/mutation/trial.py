@@ -1,6 +1,6 @@
-"""Runs the tests of a module, or of a Lua script, on each of its changes, in a copy of the tree.
+"""Runs the tests of a module on a sample of its changes, in a copy of the tree.
 
-``python -m tests.mutation.trial MODULE ONE_IN TESTS...``, started in the copy, prints one line of JSON for each change.
+``python -m tests.mutation.trial MODULE SAMPLE TESTS...``, started in the copy, prints one line of JSON for each change.
 What the libraries cost to import is paid once: each trial is a fork of a process that has imported them and nothing of
 ours.
 """
@@ -15,22 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
-from tests.mutation import changes, lua_changes
-from tests.mutation.changes import Change
+from tests.mutation.changes import sample
 
 _LIBRARIES: Final = (
-    *(
-        "aiohttp",
-        "fakeredis",
-        "httpx",
-        "httpx_aiohttp",
-        "hypothesis.internal.conjecture.engine",
-        "msgspec",
-        "phonenumbers",
-    ),
-    *("pytest", "redis.asyncio", "rich.console", "rq", "starlette.applications", "structlog", "uvicorn", "uvloop"),
+    *("aiohttp", "alembic.command", "argon2", "fakeredis", "httpx", "httpx_aiohttp", "joserfc.jwt", "markdown_it"),
+    *("hypothesis.internal.conjecture.engine", "msgspec", "phonenumbers", "pytest", "redis.asyncio", "rich.console"),
+    *("rq", "sqlalchemy", "starlette.applications", "structlog", "uvicorn", "uvloop"),
 )
 _BROKEN: Final = 99
 """The exit status of a trial whose module could not be imported."""
@@ -51,30 +42,30 @@ class TestsFail(Exception):
     """The tests fail on the module as it is."""
 
 
-def main(path: str, one_in: int, tests: Sequence[str]) -> None:
-    """Try the changes of one module that the sample has, and print what became of each."""
+def main(path: str, size: int, tests: Sequence[str]) -> None:
+    """Try so many changes of one module, and print what became of each."""
     for name in _LIBRARIES:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     file = Path(path)
     code = file.read_text(encoding="utf-8")
     began = time.monotonic()
     if _status(path, tests, 600.0, is_changed=False) != 0:
         raise TestsFail(f"{path}: its tests fail without any change\n{Path(_OUTPUT).read_text(encoding='utf-8')}")
     limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - began))
-    made = (changes if file.suffix == ".py" else lua_changes).changes(code)
-    for n, change in enumerate(change for change in made if _is_in_sample(change, one_in)):
+    left = size
+    for n, change in enumerate(sample(code)):
         file.write_text(change.code, encoding="utf-8")
         # Python knows a module's compiled form by whole seconds and size, which may be those of the change before.
         os.utime(file, (n, n))
         status = _status(path, tests, limit_s, is_changed=True)
-        outcome = {0: "survived", _BROKEN: "broken"}.get(status, "killed")
-        print(json.dumps([outcome, change.line, change.becomes]), flush=True)  # noqa: T201
+        if status == _BROKEN:
+            continue
+        print(json.dumps([status != 0, change.line, change.becomes]), flush=True)  # noqa: T201
+        left -= 1
+        if not left:
+            break
     file.write_text(code, encoding="utf-8")
-
-
-def _is_in_sample(change: Change, one_in: int) -> bool:
-    """Choose by text, so that the sample stays the same when lines move."""
-    return crc32(f"{change.line}\n{change.becomes}".encode()) % one_in == 0
 
 
 def _status(path: str, tests: Sequence[str], limit_s: float, *, is_changed: bool) -> int:
@@ -110,8 +101,7 @@ def _run(path: str, tests: Sequence[str], *, is_changed: bool) -> int:
     sys.dont_write_bytecode = is_changed
     os.environ["CI"] = "true"  # Hypothesis tries the same examples each time
     try:
-        if path.endswith(".py"):
-            importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        importlib.import_module(path.removesuffix(".py").replace("/", "."))
     except Exception:  # noqa: BLE001  (whatever it is: a module that cannot be imported reaches nobody)
         return _BROKEN
     import pytest  # noqa: PLC0415  (imported by the parent)

@@ -12,8 +12,6 @@ from callkeeper.calls.notes import Note
 from callkeeper.calls.record import CallStatement, Candidate, Identity, Marks, Reading
 from callkeeper.calls.record_storage import StoredCall
 from callkeeper.calls.trail import Entry
-from tests.audit.controls import CONTROLS
-from tests.audit.controls_document import document
 
 ROOT = Path(__file__).parents[2]
 STORED: tuple[type[Any], ...] = (
@@ -34,18 +32,6 @@ def test_every_test_that_the_security_page_names_exists() -> None:
     named = set(re.findall(r"`((?:tests|receiver|workers|callkeeper)/[\w./]+)`", _security()))
     assert len(named) > 5
     assert {name for name in named if not (ROOT / name).exists()} == set()
-
-
-def test_list_of_controls_is_the_one_that_is_generated() -> None:
-    """``python -m tests.audit.controls_document > docs/security-controls.md`` was run after the last change."""
-    assert (ROOT / "docs" / "security-controls.md").read_text() == document()
-
-
-def test_every_control_is_where_the_list_says() -> None:
-    """What `make controls` switches off is in the code, once at least, and its tests exist."""
-    for control in CONTROLS:
-        assert control.old in (ROOT / control.path).read_text(), control.name
-        assert (ROOT / control.tests).is_file(), control.name
 
 
 def _security() -> str:

@@ -1,12 +1,11 @@
-"""The changes that the core is tried with, and the file of those that survive."""
+"""The changes that modules are tried with, and the file of scores."""
 
-import msgspec
+from itertools import islice
+
 import pytest
 
-from tests.mutation.__main__ import FILE, Module, Survivor, _is_worse, modules, written
-from tests.mutation.changes import changes
-from tests.mutation.lua_changes import changes as lua_changes
-from tests.mutation.trial import _is_in_sample
+from tests.mutation.__main__ import FILE, Module, Outcome, _is_worse, modules, written
+from tests.mutation.changes import sample
 
 CODE = '''\
 """A module."""
@@ -26,7 +25,7 @@ def may(call: int | None, *, log: object) -> bool:
 
 def test_changes_are_of_operators_constants_conditions_and_calls() -> None:
     """Each once; none of annotations, of what is logged, or of how arguments are named."""
-    made = [(change.line, change.becomes.replace("= ", "=")) for change in changes(CODE)]
+    made = [(change.line, change.becomes.replace("= ", "=")) for change in sample(CODE)]
     assert sorted(made) == sorted(
         [
             ("LIMIT = 1", "LIMIT =2"),
@@ -40,75 +39,58 @@ def test_changes_are_of_operators_constants_conditions_and_calls() -> None:
     )
 
 
-SCRIPT = """\
--- Tell whether 1 is true.
-local known = redis.call('HMGET', key, 'since', '-1')
-if known[1] and not is_late(known[2]) then return 0 end
-while wait(5) do
-    redis.call('ZADD', due, 'LT', math.max(a, -b), member)
-    if known[3] < now then break end
-end
-return true
-"""
+def test_every_change_is_of_one_line_of_the_module_as_it_was() -> None:
+    """No change is left behind in the next one."""
+    for change in sample(CODE):
+        differ = [line for line in change.code.splitlines() if line not in CODE.splitlines()]
+        assert len(differ) == 1
 
 
-def test_changes_of_a_script_are_of_the_same_kinds() -> None:
-    """None of comments, of names, or of what only says which value; the last return stays, as it always is noticed."""
-    returns, added = (
-        "if known[1] and not is_late(known[2]) then return 0 end",
-        "redis.call('ZADD', due, 'LT', math.max(a, -b), member)",
-    )
-    assert {change[:2] for change in lua_changes(SCRIPT)} == {
-        (returns, returns.replace("and", "or")),
-        (returns, returns.replace("not ", "")),
-        (returns, returns.replace("return 0", "do end")),
-        (returns, returns.replace("return 0", "return 1")),
-        ("while wait(5) do", "while not (wait(5)) do"),
-        ("while wait(5) do", "while wait(6) do"),
-        (added, "do end"),
-        (added, added.replace("LT", "GT")),
-        (added, added.replace("max", "min")),
-        (added, added.replace("-b", "b")),
-        ("if known[3] < now then break end", "if known[3] <= now then break end"),
-        ("if known[3] < now then break end", "if known[3] >= now then break end"),
-        ("if known[3] < now then break end", "if known[3] < now then do end end"),
-        ("return true", "return false"),
-    }
+def test_sample_stays_the_same_when_other_lines_move_or_change() -> None:
+    """So that two runs of a module can be compared."""
+    moved = CODE.replace('"""A module."""\n', '"""A module."""\n\nimport os\n').replace("note(call)", "log(call)")
+    chosen = [[change[:2] for change in islice(sample(code), 7)] for code in (CODE, moved)]
+    assert [change for change in chosen[0] if change[0] != "note(call)"] == [
+        change for change in chosen[1] if change[0] != "log(call)"
+    ]
 
 
-def test_sample_depends_on_the_text_of_a_change_only() -> None:
-    """So that it stays the same when lines move."""
-    moved = CODE.replace('"""A module."""\n', '"""A module."""\n\nimport os\n')
-    chosen = [{change[:2] for change in changes(code) if _is_in_sample(change, 2)} for code in (CODE, moved)]
-    assert chosen[0] == chosen[1]
-    assert 0 < len(chosen[0]) < 7
-
-
-MODULE = Module("workers/move.py", ("tests/unit/workers/test_move.py",), 4)
-OUTCOMES = [("killed", "a", "b"), ("killed", "a", "c"), ("survived", "d", "e"), ("broken", "f", "g")]
-
-
-def test_score_leaves_out_what_no_test_could_notice() -> None:
-    """Changes with a reason do not count, nor do those with which a module cannot be imported."""
-    found = MODULE.found(OUTCOMES)
-    assert (found.tried, found.killed) == (3, 2)
-    assert found.score == pytest.approx(200 / 3)
-    reasoned = msgspec.structs.replace(found, survivors=(Survivor("d", "e", "no matter"),))
-    assert reasoned.score == 100
-    assert reasoned.found(OUTCOMES) == reasoned, "a reason stays with its change"
+PATH = "workers/move.py"
+BEFORE = Module(PATH, ("unit/workers/test_move*.py", "integration/workers"), 3, 4)
+KILLED, ALIVE = Outcome(True, "a", "b"), Outcome(False, "if x:", "if not x:")
 
 
 def test_module_is_worse_if_its_score_falls(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its new survivors are named. A module that was never tried cannot be worse."""
-    before, after = MODULE.found(OUTCOMES), MODULE.found([*OUTCOMES, ("survived", "if x:", "if not x:")])
-    assert _is_worse(before, after)
+    """The changes that survived are named. A module that was never tried cannot be worse, nor one that is gone."""
+    assert _is_worse(BEFORE, [KILLED, KILLED, ALIVE, ALIVE])
     assert "if not x:" in capsys.readouterr().out
-    assert not _is_worse(before, before)
-    assert not _is_worse(after, before)
-    assert not _is_worse(MODULE, after)
-    assert _is_worse(before, None)
+    assert not _is_worse(BEFORE, [KILLED, KILLED, KILLED, ALIVE])
+    assert not _is_worse(BEFORE._replace(killed=0, tried=0), [ALIVE])
+    assert not _is_worse(BEFORE, [])
+    assert _is_worse(BEFORE, None)
+
+
+def test_larger_sample_is_compared_by_its_first_changes() -> None:
+    """They are those that were recorded: the others say nothing about what got worse."""
+    assert not _is_worse(BEFORE, [KILLED, ALIVE, KILLED, KILLED, ALIVE, ALIVE])
+    assert _is_worse(BEFORE, [ALIVE, ALIVE, KILLED, KILLED, KILLED, KILLED])
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        (PATH, True),
+        ("tests/unit/workers/test_move_after.py", True),
+        ("tests/integration/workers/test_effects.py", True),
+        ("tests/unit/workers/test_effects.py", False),
+        ("workers/effects.py", False),
+    ],
+)
+def test_module_differs_if_it_or_a_test_of_it_does(changed: str, differs: bool) -> None:
+    """Also if the test is gone: that is what the score is for."""
+    assert BEFORE.differs([changed, "README.md"]) == differs
 
 
 def test_file_is_as_it_is_written() -> None:
-    """``make mutants ARGS=--write`` changes only what it found."""
+    """``--write`` changes only what it found."""
     assert FILE.read_text(encoding="utf-8") == written(modules())
