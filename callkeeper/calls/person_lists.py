@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
 
+from callkeeper.calls.phone_number import digits_of
+
 
 def digits_and_stars(phone_number: str) -> str:
     """Return the digits of a phone number or a pattern, and its wildcards."""
@@ -26,8 +28,8 @@ class Numbers:
         return cls(frozenset(digits), re.compile("|".join(map(translate, patterns))) if patterns else None)
 
     def hold(self, phone_number: str) -> bool:
-        """Tell whether a number is among them. A withheld one, without digits, never is."""
-        digits = digits_and_stars(phone_number).replace("*", "")
+        """Tell whether a number is among them. What is no number never is."""
+        digits = digits_of(phone_number)
         if not digits:
             return False
         return digits in self.whole or (self.patterns is not None and self.patterns.match(digits) is not None)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.phone_number import digits_of
 
 CHECK_LIMIT = 20
 """Authentication checks the service makes for one call. Spec: Limits."""
@@ -237,6 +238,11 @@ class Names(RecordPart, frozen=True):
     is_confirmed: bool = False
     """An answer gave this id as the call's own. The record is then never merged into another one."""
     phone_number: str | None = None
+
+    @property
+    def last_digits(self) -> str:
+        """Return the last four digits of the number; empty if there is none, or if it is withheld."""
+        return digits_of(self.phone_number or "")[-4:]
 
 
 class Life(RecordPart, frozen=True):

@@ -339,7 +339,7 @@ def csv_row(call: Call, book: RuleBook) -> tuple[object, ...]:
         call.institution_key,
         call.voice_id,
         call.names.alternate_id,
-        (call.names.phone_number or "")[-4:],
+        call.names.last_digits,
         call.seen.person_id,
         state_of(call, book).name,
         call.life.phase,

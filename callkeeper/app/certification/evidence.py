@@ -18,7 +18,6 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import FigureReader, Process, Snapshot
 from callkeeper.calls.outcomes_of_trails import outcomes
-from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, Stage
 from callkeeper.calls.rules.file import parse_toml
@@ -222,7 +221,7 @@ async def gather(
 
 async def _stray(redis: Redis, keys: Keys, call: Call | None, began_at: datetime) -> tuple[StrayPush, ...]:
     """Return the pushes since then from the caller's number that name another call, oldest first."""
-    last4 = digits_of((call.names.phone_number or "") if call is not None else "")[-4:]
+    last4 = call.names.last_digits if call is not None else ""
     if call is None or not last4:
         return ()
     client = in_bytes(redis)

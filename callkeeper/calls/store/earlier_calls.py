@@ -11,7 +11,6 @@ ask a person or hold an enroll on these marks (``callkeeper.calls.rules.proofs``
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
@@ -47,25 +46,19 @@ _OF_MEMBER: Final = frozenset({Mark.OPTED_OUT, Mark.OPTED_IN})
 _SHORTEST, _COMPARED = 7, 10
 """How many digits a phone number has at least, and how many of them, from the right, are compared."""
 
-_WITHHELD: Final = frozenset({"266696687", "7378742833", "2562533", "8656696", "86282452253"})
-"""How telephone networks write anonymous, restricted, blocked, unknown and unavailable, in the letters of a keypad."""
-
 
 def number_key(secret: Secret) -> bytes:
     """Derive the key of the hash that hides phone numbers. If the secret changes, earlier numbers are not found."""
     return hmac.digest(secret.reveal().encode(), b"callkeeper phone numbers", sha256)
 
 
-@lru_cache(maxsize=1024)
 def digits_compared(phone_number: str | None) -> str | None:
-    """Return the digits by which two phone numbers are the same; None for a number that is withheld or a placeholder.
+    """Return the digits by which two phone numbers are the same; None for a text that is no number or a placeholder.
 
     Assumed (`phone-digits`): the last ten digits tell numbers apart, with or without a country code.
-
-    Cached, because each step of a call asks it.
     """
     digits = digits_of(phone_number or "")
-    if len(digits) < _SHORTEST or len(set(digits[-_COMPARED:])) == 1 or digits in _WITHHELD:
+    if len(digits) < _SHORTEST or len(set(digits[-_COMPARED:])) == 1:
         return None
     return digits[-_COMPARED:]
 

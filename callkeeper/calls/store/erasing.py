@@ -156,11 +156,11 @@ class _Seen:
 
     def note_own(self, call: Call) -> None:
         self.own |= _ids_of(call)
-        if ending := _ending_of(call):
+        if ending := call.names.last_digits:
             self.endings.add(ending)
 
     def note_other(self, call: Call, ids: Iterable[str]) -> None:
-        self.others |= dict.fromkeys(ids, _ending_of(call))
+        self.others |= dict.fromkeys(ids, call.names.last_digits)
 
 
 def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
@@ -199,11 +199,6 @@ def _has_data(whose: Whose, call: Call, trail: Sequence[Entry], erased: bytes | 
     is_own = whose.is_own(call)
     bare = without_personal(call, whose, is_own=is_own), *lines_without_personal(trail, whose, is_own=is_own)
     return bare != (call, *trail)
-
-
-def _ending_of(call: Call) -> str:
-    """Return the last digits of a call's number, as the event log has them; empty if it has none."""
-    return digits_of(call.names.phone_number or "")[-4:]
 
 
 def _ids_of(call: Call) -> set[str]:

@@ -195,7 +195,7 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
             yield Alarm(slot, StateTone.BAD, title, advice, owner, institution_key=owner, section=section)
             continue
         call = context.records.get(member)
-        digits = f"phone ending in {call.names.phone_number[-4:]}" if call and call.names.phone_number else "a call"
+        digits = f"phone ending in {call.names.last_digits}" if call and call.names.last_digits else "a call"
         where = f"{owner.institution_key}, {digits}"
         since, rule = _since(call) if call else None, ""
         if call is not None and call.statements.asked is not None and why.startswith(ASKED):

@@ -77,7 +77,7 @@ def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRo
         institution_key=call.institution_key,
         address=address_of(call_id),
         state=state,
-        last_digits=(call.names.phone_number or "")[-4:],
+        last_digits=call.names.last_digits,
         since=call.life.began_at,
         candidates=len(call.seen.candidates),
         is_assigned=facts.assigned,
@@ -218,7 +218,7 @@ class LiveCall:
 
     @property
     def last_digits(self) -> str:
-        return (self.call.names.phone_number or "")[-4:]
+        return self.call.names.last_digits
 
     @property
     def address(self) -> str:
