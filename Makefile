@@ -8,7 +8,6 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-dep
 UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-deps
 
 PROVIDER := tests/people/provider
-TYPESCRIPT := client/typescript
 
 # Fails with a reason if there is no npm: $(call needs_npm,reason)
 needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-get install nodejs npm"; exit 1; }
@@ -17,7 +16,7 @@ needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release version docs readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install usable
+.PHONY: help run release version docs readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install usable
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -56,18 +55,12 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 
 DIST ?= dist
 
-# npm packs the modes of files, which would differ with the umask.
-PACKED = client/web/* $(addprefix $(TYPESCRIPT)/,LICENSE README.md package.json dist/*)
-
-release: $(STAMP) $(TYPESCRIPT)/dist/index.js ## Build wheels, sdists, npm packages, bill of materials and checksums in dist/; print the lines for CHANGELOG.md
-	@$(call needs_npm,A release has two packages for npm)
+release: $(STAMP) ## Build wheels, sdists, bill of materials and checksums in dist/; print the lines for CHANGELOG.md
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build -d $(abspath $(DIST))
-	@for part in client sandbox; do (cd $$part && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))) || exit 1; done
-	@chmod u=rw,go=r $(PACKED)
-	@npm pack --silent --pack-destination $(DIST) ./client/web ./$(TYPESCRIPT) >/dev/null
+	@cd sandbox && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))
 	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON --output-reproducible -o $(DIST)/callkeeper.cdx.json
-	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.tgz *.json > SHA256SUMS && cat SHA256SUMS
+	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS && cat SHA256SUMS
 	@printf '\nAfter the release, CHANGELOG.md must have these lines (%s):\n\n## %s\n\nCommit: `%s`\n' \
 	  'tests/README.md says why' "$$($(BIN)/python -m hatchling version)" "$$(git rev-parse HEAD)"
 	@test -z "$$(git status --porcelain)" || printf '\nThe build contains uncommitted changes: commit them and build again.\n'
@@ -120,7 +113,7 @@ redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Red
 postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18
 	$(BIN)/python -m tests.postgresql_versions
 
-rollout: $(STAMP) $(TYPESCRIPT)/dist/index.js ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
+rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
 	$(BIN)/python -m pytest -q -n 3 --dist load --no-loadscope-reorder --durations 4 tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
@@ -162,16 +155,6 @@ $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
 	@$(call needs_npm,A certified OpenID provider is run for these tests)
 	@cd $(PROVIDER) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
 
-$(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package-lock.json
-	@$(call needs_npm,The TypeScript client is compiled for its tests and for a release)
-	@cd $(TYPESCRIPT) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
-
-$(TYPESCRIPT)/dist/index.js: $(TYPESCRIPT)/node_modules/.installed $(TYPESCRIPT)/src/index.ts $(TYPESCRIPT)/tsconfig.json docs/openapi.json client/web/callkeeper-call.d.ts
-	@cd $(TYPESCRIPT) && rm -rf dist && npm run --silent build >/dev/null && npx tsc --noEmit --strict --lib es2022,dom ../web/callkeeper-call.d.ts
-
-typescript: $(TYPESCRIPT)/dist/index.js ## Generate the TypeScript client from docs/openapi.json, compile it strictly, test it
-	@cd $(TYPESCRIPT) && npm test --silent
-
 people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles on every route, a real identity provider, attacks
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest -q -n 3 --dist load --no-loadscope-reorder tests/people $(ARGS)
@@ -207,7 +190,6 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	$(BIN)/python -m tests.faults.matrix_document
 	$(BIN)/python -m tests.sandbox.test_variants
 	$(BIN)/python -m tests.sandbox.test_index
-	cp callkeeper/desk/static/callkeeper-call.js client/web/
 
 # What the image and the platforms install.
 IMAGE_EXTRAS = web worker sandbox archive oidc alerts otel

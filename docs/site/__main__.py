@@ -21,8 +21,6 @@ PAGES: Final = {
     "README.md": "index.md",
     "deploy/README.md": "deploy.md",
     "tests/README.md": "tests.md",
-    "client/README.md": "python-client.md",
-    "client/web/README.md": "web-component.md",
     **{f"docs/{path.name}": path.name for path in sorted((ROOT / "docs").glob("*.md"))},
     "docs/site/index.md": "index.md",
 }

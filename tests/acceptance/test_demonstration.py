@@ -16,10 +16,10 @@ import httpx
 import msgspec
 import pytest
 from redis import Redis as BlockingRedis
+from standardwebhooks import Webhook
 
 from callkeeper.calls.record_storage import parse_call
 from callkeeper.calls.store.keys import Keys
-from callkeeper_client import verify
 from callkeeper_sandbox.commands.run import addresses
 from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
 from callkeeper_sandbox.demo.embedded_redis import CHOSEN, embedded_redis
@@ -224,7 +224,7 @@ def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
     (key,) = shlex.split(written["CALLKEEPER_OUTCOME_SECRET"])
     assert "demo.env" in shown["outcomes"]
     assert key not in "".join(shown.values())
-    assert {verify(body, headers, key)["type"] for body, headers in taken} >= {"call.authenticated"}
+    assert {Webhook(key).verify(body, dict(headers))["type"] for body, headers in taken} >= {"call.authenticated"}
     with closing(sqlite3.connect(archive)) as kept:
         tables = [name for (name,) in kept.execute("select name from sqlite_master where type = 'table'")]
         assert any(kept.execute(f"select count(*) from {table}").fetchone()[0] for table in tables)  # noqa: S608

@@ -1,7 +1,6 @@
 """The desk with real processes: two web processes, workers, Redis, the sandbox, a receiver of webhooks."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from tests.waiting import until
 
 TOKEN = "canary-desktop-0123456789"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
-ENVIRON = {**os.environ, "PYTHONPATH": str(EXAMPLE.parents[2] / "client")}
 
 
 @pytest.mark.parametrize("name", ["agent_page", "desk_client", "outcome_receiver"])
@@ -26,7 +24,7 @@ def test_example_without_its_arguments_says_what_it_takes(name: str) -> None:
     """Whoever tries an example first sees its usage, not a traceback."""
     program = EXAMPLE.with_name(f"{name}.py")
     told = subprocess.run(  # noqa: S603
-        [sys.executable, program], capture_output=True, text=True, check=False, timeout=60, env=ENVIRON
+        [sys.executable, program], capture_output=True, text=True, check=False, timeout=60
     )
     assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
     assert told.stderr.startswith(f"usage: python {name}.py ")
@@ -187,7 +185,7 @@ def test_example_client_follows_and_verifies(floor: Floor, tmp_path: Path) -> No
     token.write_text(TOKEN)
     arguments = [sys.executable, str(EXAMPLE), floor.stack.demo.web_url, str(token), "agent-9"]
     phone = floor.stack.next_phone()
-    with subprocess.Popen([*arguments, phone], stdout=subprocess.PIPE, text=True, env=ENVIRON) as client:  # noqa: S603
+    with subprocess.Popen([*arguments, phone], stdout=subprocess.PIPE, text=True) as client:  # noqa: S603
         assert client.stdout is not None
         assert client.stdout.readline() == "following\n"
         call = floor.stack.call({"kind": "end", "after_s": 60})

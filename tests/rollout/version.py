@@ -1,6 +1,6 @@
 """``make version ARGS=1.2.0``: writes a version into every file that names it.
 
-A release has a number, every other commit the next one with a suffix: ``.dev0``, for npm ``-dev``. Files that name an
+A release has a number, every other commit the next one with a suffix: ``.dev0``. Files that name an
 image name one that can be pulled, so only a release is written there.
 """
 
@@ -13,15 +13,10 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 
 _PYTHON: Final = r'^version = "([^"]+)"'
-_NPM: Final = r'"name": "callkeeper-\w+",\n +"version": "([^"]+)"'
 
 PACKAGES: Final = {
     "pyproject.toml": _PYTHON,
-    "client/pyproject.toml": _PYTHON,
     "sandbox/pyproject.toml": _PYTHON,
-    "client/web/package.json": _NPM,
-    "client/typescript/package.json": _NPM,
-    "client/typescript/package-lock.json": _NPM,
 }
 """The files of packages, with the pattern around the version."""
 
@@ -30,11 +25,6 @@ IMAGES: Final = {
     "docs/examples/rulebook/ci.yaml": r"/callkeeper:(\S+)",
 }
 """The files that name an image."""
-
-
-def spelled(name: str, version: str) -> str:
-    """Return a version as a file spells it: npm knows no ``.dev0``."""
-    return version.replace(".dev0", "-dev") if name.endswith(".json") else version
 
 
 def named(text: str, pattern: str) -> list[str]:
@@ -60,7 +50,7 @@ def main(version: str) -> None:
         raise SystemExit("Name the version: ARGS=1.2.0 for a release, ARGS=1.3.0.dev0 after it.")
     for name, pattern in files(version):
         path = ROOT / name
-        path.write_text(written(path.read_text(encoding="utf-8"), pattern, spelled(name, version)), encoding="utf-8")
+        path.write_text(written(path.read_text(encoding="utf-8"), pattern, version), encoding="utf-8")
 
 
 if __name__ == "__main__":

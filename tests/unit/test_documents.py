@@ -13,7 +13,7 @@ from docs.site import reference
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 119
-FOLDERS = ("", "client", "client/web", "client/typescript", "docs", "deploy", "tests", "tests/sandbox")
+FOLDERS = ("", "docs", "deploy", "tests", "tests/sandbox")
 PAGES = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^(?:\$ )?(callkeeper [a-z][^#|]*)")

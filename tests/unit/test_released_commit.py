@@ -7,13 +7,13 @@ import tomllib
 import pytest
 
 from tests.rollout.released import ROOT
-from tests.rollout.version import IMAGES, PACKAGES, named, spelled, written
+from tests.rollout.version import IMAGES, PACKAGES, named, written
 
 HEADINGS = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
 RELEASES = [heading for heading in HEADINGS if heading != "Unreleased"]
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
 PLACES = PACKAGES | IMAGES
-OF_OTHERS = ("requirements.txt", "requirements-dev.txt", "requirements-redis8.txt", "package-lock.json")
+OF_OTHERS = ("requirements.txt", "requirements-dev.txt", "package-lock.json")
 
 
 def test_version_says_whether_a_commit_is_a_release() -> None:
@@ -32,8 +32,8 @@ def test_version_says_whether_a_commit_is_a_release() -> None:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_file_names_the_version(name: str) -> None:
-    """Every package, of Python and of npm, has the project's version. Files that name an image name a released one."""
-    wanted = RELEASES[0] if name in IMAGES else spelled(name, VERSION)
+    """Every package has the project's version. Files that name an image name a released one."""
+    wanted = RELEASES[0] if name in IMAGES else VERSION
     assert set(named((ROOT / name).read_text(encoding="utf-8"), PLACES[name])) == {wanted}, "make version"
 
 
@@ -43,7 +43,7 @@ def test_no_other_file_names_a_version() -> None:
     Sentences about what a release stores or does may name it; they have the word "release". Lock files name others'
     versions, and CHANGELOG.md all of ours.
     """
-    known = {*RELEASES, VERSION, spelled("package.json", VERSION)}
+    known = {*RELEASES, VERSION}
     ours = re.compile(rf"(?<![\d.])({'|'.join(map(re.escape, known))})(?!\.?\d)")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
     forgotten = []
