@@ -79,6 +79,19 @@ def _well(result: Result) -> Result | None:
     return result if result.exit_code == 0 and noticed <= {"attention"} else None
 
 
+def test_doctor_says_what_a_call_showed(installation: Stack) -> None:
+    """Of a call that was pushed, checked and settled ten lines say so; of an unknown one that nothing is known."""
+    call = installation.call({"kind": "end", "after_s": 14})
+    looked = until(lambda: _settled(examine(installation, "--call", call["voice_id"])), 60, "the settled call")
+    assert (looked.exit_code, len(lines(looked)), faults(looked)) == (0, 10, [])
+    unknown = examine(installation, "--call", "v-nobody")
+    assert (unknown.exit_code, "nothing is known of a call 'v-nobody'" in unknown.output) == (1, True)
+
+
+def _settled(result: Result) -> Result | None:
+    return result if "settled as" in result.output else None
+
+
 def test_doctor_before_a_deploy_does_not_expect_processes(installation: Stack) -> None:
     """With ``--before-deploy`` missing processes and pushes are no fault, because a release step runs before them."""
     fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/7"

@@ -48,7 +48,6 @@ KNOWN: Final = {
     "callkeeper secret new": Known(Where.CLONE, shows="CALLKEEPER_PUSH_HEADERS"),
     "callkeeper doctor": Known(Where.BOTH, shows="ok"),
     "callkeeper service survey --ask": Known(Where.BESIDE, shows="requests"),
-    "callkeeper service certify --institution cu-1": Known(Where.BESIDE, 2, "NOT in watch-only mode"),
     "callkeeper rules report --since 7d": Known(Where.BESIDE),
     "callkeeper calls explain VOICE_ID": Known(Where.BESIDE),
     "cp callkeeper/calls/rulebooks/watch-only.toml rules.toml": Known(Where.CLONE),

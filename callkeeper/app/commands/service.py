@@ -1,12 +1,8 @@
-"""``callkeeper service``: show which requests may not go now. ``retry`` tries again, ``survey`` says how it answers.
-
-``certify`` is the checklist of the first day with a service (`callkeeper.app.commands.certify`).
-"""
+"""``callkeeper service``: show which requests may not go now. ``retry`` tries again, ``survey`` says how it answers."""
 
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.commands.certify import certify
 from callkeeper.app.commands.service_survey import survey
 from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import CommandGroup, safe, say, say_json
@@ -35,9 +31,6 @@ def service(context: click.Context, *, wants_json: bool) -> None:
         say("All requests may go: none are stopped or limited.")
     for row in [] if wants_json else rows:
         say(f"{_name(row.institution_key)}, {row.requests}: {row.state}; {safe(row.words)}")
-
-
-service.add_command(certify)
 
 
 @service.command()

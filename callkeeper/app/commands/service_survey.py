@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.certification.evidence import read_survey
 from callkeeper.app.redis_query import note_command, query_redis, redis_now
 from callkeeper.app.terminal import Failed, safe, say, say_json
 from callkeeper.calls.item_names import CallId, owner_of
@@ -18,7 +17,7 @@ from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import VERDICTS, Sight, SurveyRow, SurveyVerdict, exported, rows_of
+from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
 from callkeeper.service.errors import ResellerError
 from callkeeper.service.survey_questions import MOST, PLAN, Asking, Ended
 
@@ -51,7 +50,7 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
         return
     if ask:
         _ask()
-    found = query_redis(read_survey)
+    found = query_redis(_read_survey)
     rows = rows_of(found)
     if wants_json:
         say_json([_as_json(row) for row in rows])
@@ -138,6 +137,11 @@ def _write(file: Path, text: str) -> None:
     except OSError as error:
         raise Failed(f"{safe(str(file))} cannot be written: {error.strerror}") from None
     say(f"Written: {safe(str(file))}", err=True)
+
+
+async def _read_survey(redis: Redis, keys: Keys) -> Survey:
+    client = in_bytes(redis)
+    return Survey.parse(await client.hgetall(keys.survey))
 
 
 def _say_summary(rows: list[SurveyRow], *, listed: str) -> None:

@@ -45,6 +45,7 @@ class Topic(StrEnum):
     ATTENTION = "attention"
     PAUSE = "pause"
     DASHBOARD = "dashboard"
+    CALL = "call"
 
 
 OUTSIDE: Final = "from outside"
