@@ -22,8 +22,6 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.connections import with_command_packing
 from callkeeper.app.process import collect_seldom
 from callkeeper.app.settings import VARIABLES
-from callkeeper.calls.store.attempt_limiter import LoginLimiter
-from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 
 # Otherwise libuv starts a kernel thread for each event loop, which polls for files that no test reads through the loop.
@@ -134,12 +132,6 @@ async def fake_redis() -> AsyncIterator[FakeAsyncRedis]:
     """Return an asyncio Redis client on an empty server that lives in this process."""
     async with FakeAsyncRedis(server=FakeServer()) as redis:
         yield redis
-
-
-@pytest.fixture
-def login_limiter(fake_redis: FakeAsyncRedis, log: FilteringBoundLogger) -> LoginLimiter:
-    """Return a limiter of failed logins that has counted nothing."""
-    return LoginLimiter(fake_redis, log, key=bytes(32), keys=Keys())
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.calls.store.attempt_limiter import AttemptLimiter
 from callkeeper.calls.store.audit_log import AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.authorization import Doors, Gate
@@ -34,7 +34,12 @@ class SignedIn:
 
 
 def gate_of(
-    app: ASGIApp, login: AdminLogin | None, log: FilteringBoundLogger, *, limiter: LoginLimiter, redis: Any = None
+    app: ASGIApp,
+    login: AdminLogin | None,
+    log: FilteringBoundLogger,
+    *,
+    limiter: AttemptLimiter | None = None,
+    redis: Any = None,
 ) -> Gate:
     """Return a gate in front of an application, by default with a Redis of its own.
 
@@ -42,7 +47,7 @@ def gate_of(
         app: The application.
         login: The shared login.
         log: Where refusals are logged.
-        limiter: Counts wrong passwords.
+        limiter: Counts wrong logins; by default one of its own.
         redis: Where sessions and the audit log are.
     """
     if redis is None:
@@ -50,5 +55,6 @@ def gate_of(
     audit = AuditLog(redis, keys=Keys())
     shared = EmergencyLogin(login, redis, audit, keys=Keys()) if login is not None else None
     accounts = Accounts(redis, keys=Keys(), shared=shared.account if shared else None)
+    limiter = AttemptLimiter() if limiter is None else limiter
     doors = Doors(sessions=Sessions(accounts), shared=shared, limiter=limiter, auditor=Auditor(audit), log=log)
     return Gate(app, doors)

@@ -36,7 +36,7 @@ COMMANDS: Final = {
         "archive", "Keep calls for years: prepare the tables, verify the chains, erase, hold, retire.", ("archive",)
     ),
     "audit": CommandEntry(
-        "people_and_tokens",
+        "tokens_and_audit",
         "Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes.",
     ),
     "calls": CommandEntry(
@@ -77,11 +77,7 @@ COMMANDS: Final = {
         "service",
         "Show which requests to the service are stopped or limited: of all institutions, of one, or of one kind.",
     ),
-    "tokens": CommandEntry("people_and_tokens", "Issue, list and revoke the tokens by which software uses the desk."),
-    "users": CommandEntry(
-        "people_and_tokens",
-        "Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes).",
-    ),
+    "tokens": CommandEntry("tokens_and_audit", "Issue, list and revoke the tokens by which software uses the desk."),
     "web": CommandEntry(
         "web",
         "Run the web process: push events, health checks, the desk, the board and the RQ dashboard.",

@@ -1,15 +1,12 @@
 """Reads credentials: those that were issued, and those that the operator chooses.
 
-zxcvbn refuses chosen ones that are easy to guess: common passwords, names, words, dates, rows of keys, repetitions. A
-plain list of passwords would miss ``Welcome2026!`` or ``adminadmin12345``. Every function raises ValueError with what
-is wrong, never with the text itself.
+A chosen one is refused if it has fewer than 32 characters, hardly any different ones, or is a placeholder;
+`callkeeper secret` makes good ones. Every function raises ValueError with what is wrong, never with the text itself.
 """
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
 from typing import Final
 
 from callkeeper.app.parsing import VISIBLE, ensure, plain_text, separated, split_limit
@@ -19,23 +16,9 @@ from callkeeper.service.push_event import Headers, parse_header_settings
 from callkeeper.service.secret import Secret
 
 MIN_ISSUED: Final = 8
-MIN_SECRET: Final = 16
-MIN_PASSWORD: Final = 12
+MIN_SECRET: Final = 32
 MAX_PASSWORD: Final = 256
-"""The fields of our pages take no longer one, so nobody could log in by it. Characters beyond U+FFFF count twice there."""
-
-PASSWORD_WITHSTANDS: Final = 8.0
-"""Guesses that a password must withstand, as a power of ten: at the limit of ten a minute, nineteen years."""
-
-SECRET_WITHSTANDS: Final = 12.0
-"""The same for software. Its guesses are not limited, so only the process's speed counts: 5,000 a second at most."""
-
-_CONTENT_WITHSTANDS: Final = 0.75
-"""The same for each character of a text that a secret encodes, until it withstands as much as a secret. Of the random
-secrets of 16 hexadecimal digits one in three thousand encodes a text; zxcvbn expects nearly ten guesses a character."""
-
-RATED: Final = 64
-"""Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
+"""The field of our login page takes no longer one. Characters beyond U+FFFF count twice there."""
 
 TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
 """Names of users and tokens. In trails ``board`` means the board itself, so no user and no token has this name."""
@@ -49,17 +32,10 @@ _PLACEHOLDER = re.compile(
     r"|(token|key|secret|password|value).{0,3}here"
 )
 _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
-_STRONG: Final = f"of at least {MIN_SECRET} visible characters, hard to guess"
+_STRONG: Final = f"of at least {MIN_SECRET} random characters"
 
-_CONTEXT: Final = (
-    *("callkeeper", "key", "secret", "token", "password", "push", "metrics", "prometheus", "webhook", "outcome"),
-    *("signing", "archive", "client", "desk", "admin"),
-)
-"""Words that an attacker would try first."""
-
-_MIN_DISTINCT: Final = 5
-"""Different characters, and different steps from one to the next, of a secret. Fewer are a repetition or a sequence; of
-random texts with 16 hexadecimal digits one in two million has so few."""
+_MIN_DISTINCT: Final = 8
+"""Different characters of a secret. Of random ones with 32 hexadecimal digits, one in a million million has fewer."""
 
 
 def issued(text: str) -> Secret:
@@ -100,7 +76,7 @@ def _outcome_secret(text: str) -> Secret:
         key = b64decode(text.removeprefix("whsec_"), validate=True)
     is_key = text.startswith("whsec_") and 24 <= len(key) <= 64
     ensure(is_key, "must be whsec_ and 24 to 64 bytes in base64; run: callkeeper secret outcome")
-    ensure(_is_hard_to_guess(text.removeprefix("whsec_")), "must be hard to guess; run: callkeeper secret outcome")
+    ensure(len(set(key)) >= _MIN_DISTINCT and _is_strong_secret(text), "must be random; run: callkeeper secret outcome")
     return Secret(text)
 
 
@@ -117,8 +93,9 @@ def login(text: str) -> AdminLogin:
     """Read ``user:password`` of the shared login."""
     user, colon, password = text.partition(":")
     ensure(user and colon, "must be user:password")
-    ensure(not _PLACEHOLDER.search(password), "holds a placeholder, not a password")
-    refuse_weak_password(user, password)
+    length = len(password.encode("utf-16-le", "surrogatepass")) // 2
+    ensure(length <= MAX_PASSWORD, f"the password has more than {MAX_PASSWORD} characters")
+    ensure(_is_strong_secret(password), f"needs a password {_STRONG}; run: callkeeper secret new")
     return AdminLogin(user, Secret(password))
 
 
@@ -147,60 +124,6 @@ def metrics_token(text: str) -> Secret:
     return Secret(text)
 
 
-def refuse_weak_password(name: str, password: str) -> None:
-    """Refuse a password that is easy to guess.
-
-    Raises:
-        ValueError: Says what it needs.
-    """
-    length = len(password.encode("utf-16-le", "surrogatepass")) // 2
-    ensure(length <= MAX_PASSWORD, f"the password has more than {MAX_PASSWORD} characters")
-    is_strong = len(password) >= MIN_PASSWORD and _guesses_log10(password, name) >= PASSWORD_WITHSTANDS
-    ensure(
-        is_strong,
-        f"the password needs at least {MIN_PASSWORD} characters and must be hard to guess: no common password, "
-        "name, date or row of keys, alone or with some digits",
-    )
-
-
 def _is_strong_secret(text: str) -> bool:
-    """Tell whether a secret of software is long, hard to guess and no placeholder."""
-    return len(text) >= MIN_SECRET and _is_hard_to_guess(text)
-
-
-def _is_hard_to_guess(text: str) -> bool:
-    """Tell whether a secret of software, and what it encodes, is no placeholder, repetition, sequence or common word."""
-    encoded = list(_encoded(text))
-    contents = [content.decode() for content in encoded if content.isascii() and content.decode().isprintable()]
-    if any(map(_PLACEHOLDER.search, [text, *contents])):
-        return False
-    if not all(map(_has_variety, [text.encode("utf-8", "replace"), *encoded])):
-        return False
-    needed = {content: min(SECRET_WITHSTANDS, _CONTENT_WITHSTANDS * len(content)) for content in contents}
-    needed[text] = SECRET_WITHSTANDS
-    return all(_guesses_log10(each) >= guesses for each, guesses in needed.items())
-
-
-def _encoded(text: str) -> Iterator[bytes]:
-    """Yield the bytes that a secret encodes in hexadecimal or base64, of either alphabet and without padding too."""
-    digits = text.translate(str.maketrans("-_", "+/")).rstrip("=")
-    decoders: tuple[Callable[[], bytes], ...] = (
-        lambda: bytes.fromhex(text.lower().removeprefix("0x")),
-        lambda: b64decode(digits + "=" * (-len(digits) % 4), validate=True),
-    )
-    for decode in decoders:
-        with suppress(ValueError):
-            yield decode().rstrip(b"\r\n")  # a line break is what echo adds
-
-
-def _has_variety(content: bytes) -> bool:
-    """Tell whether bytes are neither repeated nor in sequence, alone or in small groups."""
-    steps = {after - before for before, after in pairwise(content)}
-    return len(set(content)) >= _MIN_DISTINCT and len(steps) >= _MIN_DISTINCT
-
-
-def _guesses_log10(text: str, *known: str) -> float:
-    """Return how many guesses find a secret. ``known`` are further words that an attacker would try first."""
-    from zxcvbn import zxcvbn  # noqa: PLC0415  (its lists take a twentieth of a second to load; few commands need them)
-
-    return float(zxcvbn(text[:RATED], user_inputs=[*_CONTEXT, *known])["guesses_log10"])
+    """Tell whether a secret is long, no repetition of a few characters, and no placeholder."""
+    return len(text) >= MIN_SECRET and len(set(text)) >= _MIN_DISTINCT and not _PLACEHOLDER.search(text)

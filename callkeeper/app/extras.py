@@ -11,13 +11,13 @@ from callkeeper.app.terminal import Failed
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "web": (
-        *("a2wsgi", "argon2", "httptools", "httpx", "jinja2", "markdown_it", "prometheus_client", "rq_dashboard"),
+        *("a2wsgi", "httptools", "httpx", "jinja2", "markdown_it", "prometheus_client", "rq_dashboard"),
         *("six", "sniffio", "starlette", "uvicorn", "uvloop"),
     ),
     "worker": ("aiohttp", "httpx", "httpx_aiohttp", "sniffio", "standardwebhooks", "uvloop"),
     "sandbox": ("callkeeper_sandbox",),
     "archive": ("alembic", "psycopg", "sqlalchemy"),
-    "oidc": ("authlib", "joserfc"),
+    "oidc": ("joserfc",),
     "alerts": ("apprise",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }

@@ -10,9 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connection_limit import room_for_others
-from callkeeper.app.credentials import refuse_weak_password
 from callkeeper.app.settings import WebSettings
-from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.desk.access.authorization import Doors, Gate
 from callkeeper.desk.access.emergency import EmergencyLogin
 from callkeeper.desk.access.oidc import Provider
@@ -50,7 +48,7 @@ def pages(
     issuer = settings.oidc.issuer if settings.oidc is not None else None
     shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
     account = shared.account if shared is not None else None
-    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer, shared=account)
+    accounts = Accounts(redis, keys=keys, issuer=issuer, shared=account)
     per_person = min(STREAMS_PER_PERSON, room_for_others() // 4)
     board = None
     if settings.has_pages:
@@ -62,7 +60,6 @@ def pages(
         shared=shared,
         metrics_token=settings.metrics_token,
         has_login_page=settings.has_login_page,
-        limiter=LoginLimiter(redis, log, key=hiding_key(settings, "login limiter"), keys=keys),
         auditor=auditor,
         log=log,
         away=board.renderers.away if board is not None else None,
@@ -74,14 +71,13 @@ def pages(
         guarded = Gate(board.app(), doors)
         routes += [*_REDIRECTS, Mount("/rq", jobs_pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
-    if board is not None and settings.has_login_page:
-        oidc, public_url = settings.oidc, settings.alerts.public_url
+    oidc, public_url = settings.oidc, settings.alerts.public_url
+    if board is not None and oidc and public_url:
         login = LoginPages(
             renderer=board.renderers.of(None),
             accounts=accounts,
             doors=doors,
-            provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,
-            refuse_weak=refuse_weak_password,
+            provider=Provider(oidc.config(public_url), redis, keys=keys),
             now=utc_now,
         )
         login_app = SafeHeaders(login.app(), PAGE)

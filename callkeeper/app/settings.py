@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _ISSUED: Final = "<as issued at onboarding>"
 _PUSH_HEADERS: Final = "X-Push-Key: <printed by: callkeeper secret new>"
-_DESK_TOKENS: Final = "desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2"
+_DESK_TOKENS: Final = "desktop:<32 or more characters>, ivr:<32 or more characters>@cu-1|cu-2"
 _SIGNING_KEY: Final = "whsec_<printed by: callkeeper secret outcome>"
 _PROXY: Final = "http://proxy.example:3128"
 _ALERT_URLS: Final = "jsons://alerts.example/callkeeper, page=<an apprise URL>"
@@ -320,11 +320,9 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     """When the previous headers expire: an ISO date (at the end of that day, UTC) or an instant with its zone."""
     archive: ArchiveSettings | None = part(ArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     admin: AdminLogin | None = optional(
-        "CALLKEEPER_ADMIN", credentials.login, "ops:<12 or more characters>", secret=True
+        "CALLKEEPER_ADMIN", credentials.login, "ops:<32 or more characters>", secret=True
     )
-    """user:password for the board, the RQ dashboard and /metrics. If people log in by name: for emergencies only."""
-    local_users: bool = defaulted("CALLKEEPER_LOCAL_USERS", parsing.yes_or_no, "yes", False)
-    """yes: people log in by name and password (callkeeper users add). Default no."""
+    """user:password that opens everything in an emergency. Each use from another machine is an incident."""
     oidc: OidcSettings | None = part(OidcSettings, only_if="CALLKEEPER_OIDC_ISSUER")
     metrics_token: Secret | None = optional(
         "CALLKEEPER_METRICS_TOKEN", credentials.metrics_token, "<printed by: callkeeper secret metrics>", secret=True
@@ -352,7 +350,6 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
             KEYED_BY["web"]: "",
             "CALLKEEPER_PUSH_HEADERS_PREVIOUS": previously,
             "CALLKEEPER_ADMIN": None if self.admin is None else self.admin.key_for("digest of settings").hex(),
-            "CALLKEEPER_LOCAL_USERS": "yes" if self.local_users else None,
             "CALLKEEPER_OIDC_ISSUER": None if oidc is None else f"{oidc.issuer}\n{oidc.client_id}",
             "CALLKEEPER_OIDC_ROLES": roles,
             "CALLKEEPER_METRICS_TOKEN": None if self.metrics_token is None else self.metrics_token.reveal(),
@@ -381,8 +378,8 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
 
     @property
     def has_login_page(self) -> bool:
-        """Whether people log in by name."""
-        return self.local_users or self.oidc is not None
+        """Whether people log in at an identity provider."""
+        return self.oidc is not None
 
 
 class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
@@ -467,12 +464,21 @@ VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings
 """All variables, by name."""
 
 
+_GONE: Final = {
+    "CALLKEEPER_LOCAL_USERS": "people log in at an identity provider: set CALLKEEPER_OIDC_ISSUER",
+}
+"""Settings of earlier releases, and what replaces them."""
+
+
 def refuse_misspelled(environ: Mapping[str, str]) -> None:
     """Refuse to go on without the setting that was meant: it may be the one that keeps callkeeper from acting.
 
     Raises:
-        Misset: A variable is a setting's name but for a character or two.
+        Misset: A variable is a setting's name but for a character or two, or a setting of an earlier release.
     """
+    gone = [f"  {name}: is no setting any more; {instead}" for name, instead in _GONE.items() if name in environ]
+    if gone:
+        raise Misset("a setting was removed:", *gone)
     misspelled = misspelled_variables(environ, VARIABLES)
     if misspelled:
         lines = [f"  {name}: is no setting; did you mean {meant}? Correct or remove it" for name, meant in misspelled]

@@ -458,8 +458,8 @@ def _others(signals: Signals) -> Iterator[Incident]:
         yield Incident(_K.ARCHIVE_AWAY, "The archive cannot be written", advice, since=signals.archive.since)
     if signals.emergency_login_at is not None:
         advice = (
-            "Somebody logged in with CALLKEEPER_ADMIN although people log in by name: ask who and why. If nobody knows, "
-            "change its password. This line disappears a day after the last use."
+            "Somebody logged in with CALLKEEPER_ADMIN from another machine: ask who and why. If nobody knows, change its "
+            "password. This line disappears a day after the last use."
         )
         yield Incident(_K.EMERGENCY_LOGIN, "The emergency login was used", advice, since=signals.emergency_login_at)
     apart = [process for process in signals.processes if abs(process.ahead_s) >= SKEW_S]

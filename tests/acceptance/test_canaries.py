@@ -129,7 +129,7 @@ def templates(stack: Stack) -> set[str]:
     settings = WebSettings.load(
         {
             "REDIS_URL": stack.demo.redis_url,
-            "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+            "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
             "CALLKEEPER_ADMIN": stack.demo.admin,
             "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
         }

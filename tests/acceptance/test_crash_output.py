@@ -23,8 +23,8 @@ ENVIRON = {
     "CALLKEEPER_EMAIL": "svc@reseller.example",
     "CALLKEEPER_PASSWORD": "canary-service-password",
     "CALLKEEPER_REQUESTED_BY": "bot",
-    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
-    "CALLKEEPER_ADMIN": "ops:canary-admin-0123456",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
+    "CALLKEEPER_ADMIN": "ops:canary-admin-0123456-4c07a65e93d2",
 }
 
 

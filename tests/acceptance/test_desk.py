@@ -15,7 +15,7 @@ from tests.harness.courier import Receiver, receiving
 from tests.harness.processes import KEY, Stack, end, frozen, stack, web_url
 from tests.waiting import until
 
-TOKEN = "canary-desktop-0123456789"
+TOKEN = "canary-desktop-0123456789-4c07a65e93d2"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
 
 

@@ -146,12 +146,14 @@ def test_doctor_names_a_web_process_with_other_headers(installation: Stack) -> N
 
     This also holds if so many pushes were refused that further ones get 429, and Redis is not blamed.
     """
-    wrong = {"X-Push-Key": "changed-and-not-restarted-0123"}
+    wrong = {"X-Push-Key": "changed-and-not-restarted-0123-4c07a65e93d2"}
     push = partial(httpx.post, f"{installation.demo.web_url}/push", json={}, headers=wrong, trust_env=False)
     for is_limited in (False, True):
         if is_limited:
             until(lambda: push().status_code == 429, 20, "wrong headers to be counted only")
-        result = examine(installation, CALLKEEPER_PUSH_HEADERS="X-Push-Key: changed-and-not-restarted-0123")
+        result = examine(
+            installation, CALLKEEPER_PUSH_HEADERS="X-Push-Key: changed-and-not-restarted-0123-4c07a65e93d2"
+        )
         assert "pushes from outside" in faults(result)
         [row] = [row for row in lines(result) if row["what"] == "pushes from outside"]
         assert row["remedy"].startswith("restart the web process")

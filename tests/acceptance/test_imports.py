@@ -7,7 +7,7 @@ import pytest
 
 SERVICE = frozenset({"aiohttp", "httpx", "httpx_aiohttp", "standardwebhooks"})
 ARCHIVE = frozenset({"sqlalchemy", "alembic", "psycopg"})
-LOGINS = frozenset({"authlib", "joserfc", "argon2", "zxcvbn"})
+LOGINS = frozenset({"joserfc"})
 PAGES = frozenset({"starlette", "uvicorn", "rq_dashboard", "flask", "jinja2", "markdown_it", "prometheus_client"})
 SELDOM = frozenset({"apprise", "phonenumbers"}) | ARCHIVE
 
@@ -24,7 +24,7 @@ COMMAND = "from callkeeper.app.cli import main; main({}, standalone_mode=False)"
         ),
         (COMMAND.format(["jobs", "--help"]), SELDOM | SERVICE | LOGINS | PAGES),
         (COMMAND.format(["sandbox", "--help"]), SELDOM | SERVICE | LOGINS | PAGES | {"redis", "rq"}),
-        ("import callkeeper.app.commands.web", SELDOM | SERVICE | (LOGINS - {"argon2"})),
+        ("import callkeeper.app.commands.web", SELDOM | SERVICE | LOGINS),
         ("import callkeeper.app.commands.worker, callkeeper.app.wiring", SELDOM | LOGINS | PAGES),
     ],
     ids=["--help", "pauses --help, calls --help", "jobs --help", "sandbox --help", "web", "worker"],

@@ -22,7 +22,7 @@ HARBOUR = "cu-1 (Harbour Example Credit Union)"
 def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Run a stack whose processes each have a setting that names an unknown institution."""
     data = tmp_path_factory.mktemp("pause")
-    web = {"CALLKEEPER_DESK_TOKENS": "ivr:canary-ivr-0123456789abc@CU-2"}
+    web = {"CALLKEEPER_DESK_TOKENS": "ivr:canary-ivr-0123456789abc-4c07a65e93d2@CU-2"}
     worker = {"CALLKEEPER_REQUESTED_BY": "bot, CU-1=svc1", "CALLKEEPER_RULES": "demo"}
     with stack(data, workers=1, web_environ=web, worker_environ=worker) as running:
         until(lambda: running.redis.hlen(Keys().standings), 10, "the service's list of institutions")

@@ -62,7 +62,7 @@ def test_cluster_is_refused(cluster_url: str, command: str, code: int) -> None:
         "CALLKEEPER_EMAIL": "service-account@reseller.example",
         "CALLKEEPER_PASSWORD": "q8Zt-4rWx-71Lk",
         "CALLKEEPER_REQUESTED_BY": "callkeeper",
-        "CALLKEEPER_PUSH_HEADERS": "X-Key: 9b1f7c3e5d0a4826",
+        "CALLKEEPER_PUSH_HEADERS": "X-Key: 9b1f7c3e5d0a4826-4c07a65e93d2-4c07a65e93d2",
     }
     words = [sys.executable, "-m", "callkeeper", *command.split()]
     told = subprocess.run(  # noqa: S603  (our own arguments, no shell)

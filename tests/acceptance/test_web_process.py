@@ -23,8 +23,8 @@ from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import start_web, web_url
 
-PUSH_KEY = "canary-push-1f8b32d9"
-LOGIN = ("ops", "canary-admin-0123456")
+PUSH_KEY = "canary-push-1f8b32d9-4c07a65e93d2"
+LOGIN = ("ops", "canary-admin-0123456-4c07a65e93d2")
 EVENT = {"Type": "CallStart", "VoiceId": "voice-1", "InstitutionKey": "cu-1", "PhoneNumber": "+15550100"}
 AUTHENTIC = {"X-Push-Key": PUSH_KEY}
 

@@ -11,9 +11,9 @@ from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
 from callkeeper.service import Secret
 from tests.audit.mutants import TRICKS
 
-PUSH_KEY = "canary-push-1f8b32d9"
-TOKEN = "canary-desktop-0123456789"
-ADMIN = "ops:canary-admin-0123456"
+PUSH_KEY = "canary-push-1f8b32d9-4c07a65e93d2"
+TOKEN = "canary-desktop-0123456789-4c07a65e93d2"
+ADMIN = "ops:canary-admin-0123456-4c07a65e93d2"
 
 BODY_NAMES = ("assign", "verified", "distrusted", "opted-out", "check", "resolve")
 ODD_METHODS = ("HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "CONNECT", "GET", "POST")

@@ -20,6 +20,7 @@ from callkeeper.desk.browser_headers import EVERYWHERE
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import PUSH_KEY, TOKEN
+from tests.people.providers import ProviderProcess, settings
 from tests.waiting import until
 
 FILES = 160
@@ -200,7 +201,8 @@ def test_room_is_kept_for_events(redis_url: str, tmp_path: Path) -> None:
 def test_half_sent_requests_take_no_room(redis_url: str, tmp_path: Path) -> None:
     """Requests whose body is missing keep nobody out, whoever sends them: others are still answered."""
     half = b"POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1234"
-    with web_process(redis_url, tmp_path, files=FILES, CALLKEEPER_LOCAL_USERS="yes") as target, ExitStack() as stack:
+    people = settings(ProviderProcess(1, "http://127.0.0.1:1", ""), "https://desk")
+    with web_process(redis_url, tmp_path, files=FILES, **people) as target, ExitStack() as stack:
         for _ in range(ROOM - 4):
             stack.enter_context(line(target)).sendall(half)
         assert statuses(target, half + b"56789") == [401]

@@ -29,15 +29,15 @@ EVERYTHING = {
     "CALLKEEPER_OUTCOME_SECRET": "whsec_Y2FuYXJ5LXdvcmtlci1vdXRjb21lLXNlY3JldC0wMTIz",
     "CALLKEEPER_OUTCOME_URL": "https://outcomes.example/",
     "CALLKEEPER_REQUESTED_BY": "bot",
-    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-web-push-0123456789",
-    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-web-push-previous-0123",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-web-push-0123456789-4c07a65e93d2",
+    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-web-push-previous-0123-4c07a65e93d2",
     "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2099-01-01",
-    "CALLKEEPER_ADMIN": "ops:canary-web-admin-0123",
-    "CALLKEEPER_DESK_TOKENS": "desktop:canary-web-token-0123456789",
-    "CALLKEEPER_METRICS_TOKEN": "canary-web-metrics-0123456789",
+    "CALLKEEPER_ADMIN": "ops:canary-web-admin-0123-4c07a65e93d2",
+    "CALLKEEPER_DESK_TOKENS": "desktop:canary-web-token-0123456789-4c07a65e93d2",
+    "CALLKEEPER_METRICS_TOKEN": "canary-web-metrics-0123456789-4c07a65e93d2",
     "CALLKEEPER_OIDC_ISSUER": "https://login.example",
     "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
-    "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-web-client-0123456789",
+    "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-web-client-0123456789-4c07a65e93d2",
     "CALLKEEPER_OIDC_PROXY": "http://ops:canary-web-oidc-proxy@127.0.0.1:1",
     "CALLKEEPER_OIDC_ROLES": "staff=viewer",
     "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
@@ -106,7 +106,10 @@ def test_process_removes_the_secrets_of_the_other(process: str, other: str, redi
 
 def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path: Path) -> None:
     """If a process has only its own secrets, nothing is removed or logged."""
-    own = {"REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}
+    own = {
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51-4c07a65e93d2-4c07a65e93d2",
+    }
     with running("web", own, tmp_path) as member:
         pass
     assert "secrets_removed" not in member.log.read_text()
@@ -126,7 +129,10 @@ WEAK = {
 @pytest.mark.parametrize(("name", "before", "secret", "after"), WEAK.values(), ids=WEAK)
 def test_weak_secret_stops_the_start(name: str, before: str, secret: str, after: str, redis_url: str) -> None:
     """With a weak secret the web process exits with 2 and names the setting and its requirement, not the secret."""
-    strong = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51", "PATH": os.environ["PATH"]}
+    strong = {
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51-4c07a65e93d2-4c07a65e93d2",
+        "PATH": os.environ["PATH"],
+    }
     environ = {**strong, "REDIS_URL": redis_url, name: before + secret + after}
     command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
     ended = subprocess.run(command, env=environ, capture_output=True, check=False, text=True)  # noqa: S603  (our own)

@@ -169,7 +169,7 @@ def environ_of(served: ServedSandbox | None, redis_url: str) -> dict[str, str]:
         "CALLKEEPER_EMAIL": credentials.email if credentials else "svc@reseller.example",
         "CALLKEEPER_PASSWORD": credentials.password if credentials else "password-for-tests",
         "CALLKEEPER_REQUESTED_BY": "bot",
-        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f",
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f-4c07a65e93d2-4c07a65e93d2",
         "COLUMNS": "9000",
         "TERM": "xterm-256color",
         "PYTHONPATH": str(ROOT),

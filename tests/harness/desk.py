@@ -27,8 +27,8 @@ from tests.sandbox_fixtures import Asgi
 from tests.signed_in import SignedIn
 
 TOKENS = (
-    DeskToken(name="desktop", secret=Secret("canary-desktop-0123456789")),
-    DeskToken(name="ivr", secret=Secret("canary-ivr-0123456789abcd"), institutions=frozenset({"cu-2"})),
+    DeskToken(name="desktop", secret=Secret("canary-desktop-0123456789-4c07a65e93d2")),
+    DeskToken(name="ivr", secret=Secret("canary-ivr-0123456789abcd-4c07a65e93d2"), institutions=frozenset({"cu-2"})),
 )
 OPERATOR = "agent-7"
 
@@ -91,7 +91,7 @@ class BoardRig(DeskRig):
         self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger, *, outbox: Keys | None = None
     ) -> None:
         super().__init__(stage, redis, jobs, outbox=outbox)
-        self.tokens = form_tokens(key_of_login("ops", Secret("canary-admin-0123456")), now=self._seconds)
+        self.tokens = form_tokens(key_of_login("ops", Secret("canary-admin-0123456-4c07a65e93d2")), now=self._seconds)
         self.board = Board(redis, self.desk, log=log, now=self.clock)
         self.visitor = SignedIn(self.board.app(), self.tokens)
         self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.visitor), base_url="https://desk")

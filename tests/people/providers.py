@@ -16,7 +16,7 @@ from tests.ports import free_port
 
 FOLDER = Path(__file__).parent / "provider"
 CLIENT = "callkeeper"
-CLIENT_SECRET = "canary-client-5d0b7f2c91"
+CLIENT_SECRET = "canary-client-5d0b7f2c91-4c07a65e93d2"
 ROLES = "voice-viewers=viewer, voice-agents=agent, voice-leads=supervisor@cu-1, voice-admins=admin"
 MISSING = "there is no oidc-provider; run: cd tests/people/provider && npm ci (make people does)"
 

@@ -186,7 +186,7 @@ async def test_agent_token_ends_with_the_token_it_was_minted_with(
     assert (await page.get("/desk/calls", params=ASKED)).status_code == 401
 
 
-OLD = "canary-desk-5d0b7f2c91a4"
+OLD = "canary-desk-5d0b7f2c91a4-4c07a65e93d2"
 
 
 @asynccontextmanager
@@ -214,7 +214,7 @@ async def test_agent_token_of_the_environment_ends_with_its_rights(
         known: 200,
         f"{known}@cu-1": 200,
         f"{known}@cu-2": 401,
-        "desktop:canary-desk-9e0b7f2c91a4": 401,
+        "desktop:canary-desk-9e0b7f2c91a4-4c07a65e93d2": 401,
         f"renamed:{OLD}": 200,
     }
     answered = {}

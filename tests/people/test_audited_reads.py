@@ -28,20 +28,20 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.board.audit_page import SHOWN
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.archivist import sqlite_archive
-from tests.people.conftest import ADMIN, HTML, PASSWORD, Site, web_settings
+from tests.people.conftest import ADMIN, HTML, PASSWORD, Site, person_id, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.people.test_sessions_and_roles import form_token
 from tests.waiting import until
 
 SOUGHT = ("Canary Zandra", "5550199999", "canary-id-1")
-TOKENS = "desktop:canary-desk-5d0b7f2c91a4, branch:canary-desk-9e0b7f2c91a4@cu-1"
+TOKENS = "desktop:canary-desk-5d0b7f2c91a4-4c07a65e93d2, branch:canary-desk-9e0b7f2c91a4-4c07a65e93d2@cu-1"
 
 
 async def read_much(redis_url: str, log: FilteringBoundLogger) -> None:
     """Read lists, pages and a stream with a token, and end the web process, which writes what was repeated."""
     app = web_app(web_settings(redis_url, CALLKEEPER_DESK_TOKENS=TOKENS), log)
     transport = httpx.ASGITransport(app)
-    headers = {"Authorization": "Bearer canary-desk-5d0b7f2c91a4"}
+    headers = {"Authorization": "Bearer canary-desk-5d0b7f2c91a4-4c07a65e93d2"}
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="https://desk", headers=headers) as desktop,
@@ -52,7 +52,7 @@ async def read_much(redis_url: str, log: FilteringBoundLogger) -> None:
         await desktop.get("/desk/calls", params={"q": SOUGHT[0].upper()})
         for number in range(50):
             await desktop.get(f"/desk/calls/cu-1/unknown-{number}", headers={"Authorization": "Bearer " + "x" * 24})
-            branch = {"Authorization": "Bearer canary-desk-9e0b7f2c91a4"}
+            branch = {"Authorization": "Bearer canary-desk-9e0b7f2c91a4-4c07a65e93d2"}
             assert (await desktop.get(f"/desk/calls/cu-2/x{number}", headers=branch)).status_code == 404
 
 
@@ -132,7 +132,7 @@ async def test_command_is_audited_with_the_system_s_user(
     assert entry.origin in (await callkeeper(redis_url, "audit")).output
 
 
-BASIC = ("ops", "canary-admin-0123456")
+BASIC = ("ops", PASSWORD)
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -157,18 +157,22 @@ async def test_every_denial_is_audited(site: Site, redis_url: str) -> None:
     ivr = desk(site, await issue(redis_url, "ivr", "-i", "cu-2"))
     foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     for asked, who, status in (
-        (limited.get("/board/stream", params={"institution": "cu-canary"}), "limited", 404),
-        (limited.post("/board/pause", data={**say, "institution": "cu-canary", "scope": "all"}), "limited", 400),
-        (limited.post("/board/pause", data={**say, "institution": "*", "scope": "all"}), "limited", 403),
-        (limited.post("/board/resume", data={**say, "institution": "cu-canary"}), "limited", 409),
-        (limited.post("/board/outcomes/test"), "limited", 403),
-        (limited.get("/metrics"), "limited", 403),
-        (limited.post("/board/institutions/cu-2/reconcile", data={"form_token": "canary"}), "limited", 403),
-        (agent.post("/board/pause", headers={"Sec-Fetch-Site": "cross-site"}, data={}), "some-agent", 403),
-        (agent.get("/board/audit"), "some-agent", 403),
-        (agent.get("/board/canary"), "some-agent", 403),
-        (limited.delete("/board"), "limited", 403),
-        (supervisor.put("/rq/"), "some-supervisor", 403),
+        (limited.get("/board/stream", params={"institution": "cu-canary"}), person_id("limited"), 404),
+        (
+            limited.post("/board/pause", data={**say, "institution": "cu-canary", "scope": "all"}),
+            person_id("limited"),
+            400,
+        ),
+        (limited.post("/board/pause", data={**say, "institution": "*", "scope": "all"}), person_id("limited"), 403),
+        (limited.post("/board/resume", data={**say, "institution": "cu-canary"}), person_id("limited"), 409),
+        (limited.post("/board/outcomes/test"), person_id("limited"), 403),
+        (limited.get("/metrics"), person_id("limited"), 403),
+        (limited.post("/board/institutions/cu-2/reconcile", data={"form_token": "canary"}), person_id("limited"), 403),
+        (agent.post("/board/pause", headers={"Sec-Fetch-Site": "cross-site"}, data={}), person_id("some-agent"), 403),
+        (agent.get("/board/audit"), person_id("some-agent"), 403),
+        (agent.get("/board/canary"), person_id("some-agent"), 403),
+        (limited.delete("/board"), person_id("limited"), 403),
+        (supervisor.put("/rq/"), person_id("some-supervisor"), 403),
         (stranger.get("/board", headers=foreign), "", 403),
         (stranger.post("/login", headers={"Sec-Fetch-Site": "cross-site"}), "", 403),
         (limited.post("/logout", data={"form_token": "canary"}), "", 403),
@@ -194,11 +198,11 @@ async def test_wrong_password_in_a_header_is_audited(site: Site) -> None:
 
 async def test_origin_of_logins_and_refusals_is_audited(site: Site) -> None:
     """Guesses, logins, the emergency login and refusals name the address; what is merely looked at does not."""
-    wrong = {"name": "some-agent", "password": "canary"}
+    wrong = {"name": "ops", "password": "canary"}
     for n in (1, 2):
         await site.browser(f"198.51.100.{n}").post("/login", data=wrong)
-    agent = site.browser("198.51.100.3")
-    await agent.post("/login", data={"name": "some-agent", "password": PASSWORD})
+    await site.browser("198.51.100.8").post("/login", data={"name": "ops", "password": PASSWORD})
+    agent = await site.log_in("some-agent", "198.51.100.3")
     await agent.get("/board/audit")
     await agent.get("/board/find")
     await site.browser("198.51.100.4").get("/board", auth=("ops", "canary"))
@@ -209,7 +213,8 @@ async def test_origin_of_logins_and_refusals_is_audited(site: Site) -> None:
     assert [(audited.entry.event, audited.entry.origin) for audited in await site.audited()] == [
         ("login_failed", "198.51.100.1"),
         ("login_failed", "198.51.100.2"),
-        ("login", "198.51.100.3"),
+        ("emergency_login", "198.51.100.8"),
+        ("login", "198.51.100.8"),
         ("denied", "198.51.100.3"),
         ("login_failed", "198.51.100.4"),
         ("emergency_login", "2001:db8::5"),
@@ -242,7 +247,7 @@ async def test_entries_hold_only_what_is_known(site: Site, redis_url: str) -> No
     assert (await last_entry(site))[1:] == ("token:ivr", "", "", 404)
     for query in ("institution=Canary", "institution=cu-1&call=Canary"):
         await read_begin(site, f"/board/stream?{query}", browser.cookies[SESSION])
-        assert (await last_entry(site))[:4] == ("viewed", "some-agent", "*", "")
+        assert (await last_entry(site))[:4] == ("viewed", person_id("some-agent"), "*", "")
 
 
 async def read_begin(site: Site, path: str, session: str) -> int:
@@ -280,9 +285,9 @@ async def test_page_of_a_refused_form_is_audited_with_its_call(site: Site) -> No
     for data, event, status in (({"form_token": token}, "said", 400), ({"form_token": "x"}, "denied", 403)):
         answer = await browser.post("/board/calls/cu-1/v-1/distrusted", data=data)
         assert (answer.status_code, "0147" in answer.text) == (status, True)
-        assert await last_entry(site) == (event, "some-agent", "cu-1", "v-1", status)
+        assert await last_entry(site) == (event, person_id("some-agent"), "cu-1", "v-1", status)
     assert (await browser.post("/board/calls/cu-1/canary/distrusted", data={"form_token": token})).status_code == 404
-    assert await last_entry(site) == ("said", "some-agent", "", "", 404)
+    assert await last_entry(site) == ("said", person_id("some-agent"), "", "", 404)
 
 
 async def test_no_page_with_personal_data_is_sent_if_redis_takes_no_entry(site: Site, redis_url: str) -> None:

@@ -325,6 +325,7 @@ SPOILT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "audience": resigned(aud="another-client", azp=CLIENT),
     "no audience": resigned(aud=None),
     "two audiences": resigned(aud=[CLIENT, "another"], azp="another"),
+    "two audiences, issued to neither": resigned(aud=[CLIENT, "another"], azp=None),
     "issuer": resigned(iss="https://evil.example"),
     "no issuer": resigned(iss=None),
     "expired": resigned(exp=1_000_000_000),

@@ -111,7 +111,7 @@ def provider_of(redis: Redis, misbehaving: Misbehaving) -> Provider:
     config = OidcConfig(
         issuer=misbehaving.issuer,
         client_id="callkeeper",
-        client_secret=Secret("canary-client-5d0b7f2c91"),
+        client_secret=Secret("canary-client-5d0b7f2c91-4c07a65e93d2"),
         redirect_uri="https://desk.example/login/callback",
         scope="openid",
         role_claim="groups",

@@ -21,7 +21,7 @@ def config(issuer: str, proxy: Proxy | None) -> OidcConfig:
     return OidcConfig(
         issuer=issuer,
         client_id="callkeeper",
-        client_secret=Secret("canary-client-5d0b7f2c91"),
+        client_secret=Secret("canary-client-5d0b7f2c91-4c07a65e93d2"),
         redirect_uri="https://callkeeper.example/login/callback",
         scope="openid profile",
         role_claim="groups",

@@ -82,7 +82,11 @@ def test_image_has_a_user_a_command_and_a_health_check(image: Stage) -> None:
 def test_image_serves_and_its_health_check_agrees(image: Stage, redis_server: EmbeddedRedis) -> None:
     """The image's web process starts on the given port, and the health check tells whether it runs."""
     start, plain = program(image)
-    environ = {**plain, "REDIS_URL": redis_server.url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}
+    environ = {
+        **plain,
+        "REDIS_URL": redis_server.url,
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51-4c07a65e93d2-4c07a65e93d2",
+    }
     process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
         [*start, "web", "--host", "127.0.0.1", "--port", "0"],
         env=environ,

@@ -20,11 +20,11 @@ BIN = Path(sys.executable).parent
 LACKS = "needs more than is installed: pip install 'callkeeper[{}]'"
 NOWHERE = "redis://127.0.0.1:1/0"
 
-WEB = {"REDIS_URL": NOWHERE, "CALLKEEPER_PUSH_HEADERS": "X-Push-Secret: 5f0c1e6fd9a84b7cbd13"}
+WEB = {"REDIS_URL": NOWHERE, "CALLKEEPER_PUSH_HEADERS": "X-Push-Secret: 5f0c1e6fd9a84b7cbd13-4c07a65e93d2"}
 WORKER = {
     "REDIS_URL": NOWHERE,
     "CALLKEEPER_SERVICE_URL": "https://service.example",
-    "CALLKEEPER_ACCESS_TOKEN": "5f0c1e6fd9a84b7cbd13",
+    "CALLKEEPER_ACCESS_TOKEN": "5f0c1e6fd9a84b7cbd13-4c07a65e93d2",
     "CALLKEEPER_EMAIL": "bot@bank.example",
     "CALLKEEPER_PASSWORD": "c1a84b7cbd135f0ce6fd9",
     "CALLKEEPER_REQUESTED_BY": "bot",
@@ -172,7 +172,7 @@ def test_web_alone(install: Callable[[str], Environment]) -> None:
     """With `web` the web process runs, but does not start with a setting that needs another extra."""
     place = install("web")
     serves_web(place)
-    serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9")
+    serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9-4c07a65e93d2")
     place.lacks("worker", "worker")
     serves_web(place, **OTEL)  # calls are handled without traces
     for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS)):

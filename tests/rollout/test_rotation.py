@@ -8,7 +8,7 @@ from tests.harness.processes import Stack, stack, web_url
 from tests.rollout.load import PHASE, Load, evidence_of, pushes
 from tests.waiting import until
 
-NEW_HEADERS = "X-Push-Key: rotated-0123456789-rotated"
+NEW_HEADERS = "X-Push-Key: rotated-0123456789-rotated-4c07a65e93d2"
 NEW_PASSWORD = "rotated-password-0123456789"
 
 

@@ -9,7 +9,7 @@ from tests.harness.processes import KEY, stack
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-TOKEN = "canary-desktop-0123456789"
+TOKEN = "canary-desktop-0123456789-4c07a65e93d2"
 PHONE = "5550100001"
 # An HTTP error fails the test. The stream has no end, so it is read for two seconds.
 SHELL = """set -e

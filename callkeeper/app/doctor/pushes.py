@@ -173,7 +173,7 @@ def _dashboard_unseen(settings: WebSettings) -> Finding:
 
 
 def _unserved() -> Finding:
-    remedy = "set CALLKEEPER_OIDC_ISSUER, CALLKEEPER_LOCAL_USERS=yes or CALLKEEPER_ADMIN=user:password"
+    remedy = "set CALLKEEPER_OIDC_ISSUER"
     return warning(Topic.DASHBOARD, "not served: people have the command line only", remedy)
 
 

@@ -99,7 +99,6 @@ class Keys:
         self.settings = f"{prefix}:settings"
         self.budget = f"{prefix}:permits"
         self.processes = f"{prefix}:processes"
-        self.logins = f"{prefix}:logins"
         self.alerts = f"{prefix}:alerts"
         self.alert_leader = f"{prefix}:alerts:leader"
         self.alert_targets = f"{prefix}:alerts:targets"

@@ -36,7 +36,6 @@ ScriptName = Literal[
     "add_figures",
     "tidy",
     "lead",
-    "limit",
     "permits",
     "lower_rate",
     "forget_load",

@@ -2,10 +2,8 @@
 
 A person has a session (a cookie), the login of ``CALLKEEPER_ADMIN`` (HTTP Basic), or, for ``/metrics``, its token.
 
-Wrong passwords are limited by address and by name (`calls.store.attempt_limiter`). Beyond the limit the right one is
-refused too; otherwise guessing could continue. Sessions and the token of ``/metrics`` are recognised before that, so
-others' guesses do not lock them out. A browser that has logged in by HTTP Basic gets a cookie and is counted
-separately, so a stranger behind the same router cannot lock it out. That cookie gives no access.
+Every credential is compared, so nobody's guesses lock others out. It has 32 characters or more, so guessing does not
+find it, and the limit of wrong ones (`calls.store.attempt_limiter`) bounds only answers and log lines.
 
 A browser sends credentials with any request, even if a foreign page has started it. So a request that changes something
 must come from our own pages.
@@ -14,8 +12,7 @@ must come from our own pages.
 import hmac
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
@@ -23,14 +20,14 @@ from redis.exceptions import RedisError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.store.attempt_limiter import AttemptLimiter, LoginLimiter, network_of
+from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.writable import hindrance
-from callkeeper.desk.access.emergency import EmergencyLogin
-from callkeeper.desk.access.people import Sessions
+from callkeeper.desk.access.emergency import EmergencyLogin, is_on_loopback
+from callkeeper.desk.access.people import SHARED, Sessions
 from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import AuditNote, Auditor, Visitor, origin_of, with_note, with_visitor
@@ -38,16 +35,9 @@ from callkeeper.desk.browser_headers import PAGE, SafeHeaders
 from callkeeper.desk.signed_tokens import Signer, form_tokens
 from callkeeper.service.secret import Secret
 
-KNOWN_S: Final = 12 * 3600
-"""How long a browser that has logged in is known. Only its cookie holds this."""
-
-RENEWED_S: Final = 3600
-"""Age of the cookie from which a new one is sent, so that a browser in use stays known."""
-
 SESSION: Final = "__Host-callkeeper-session"
 """The cookie of a session. Lax, not Strict: a link in an alert leads to the board without another login."""
 
-_KNOWN: Final = "__Host-callkeeper-known"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROMETHEUS: Final = Person(id="token:metrics", operator="", role=Role.VIEWER)
 
@@ -59,8 +49,8 @@ class Doors:
     Attributes:
         shared: The login of ``CALLKEEPER_ADMIN``; None if it is not set.
         metrics_token: Opens ``/metrics``; None if it is not set.
-        has_login_page: People log in by name. Otherwise the browser asks for the shared login.
-        limiter: Counts wrong passwords.
+        has_login_page: People log in at an identity provider. Otherwise the browser asks for the shared login.
+        limiter: Counts wrong logins.
         away: Makes the page that is shown while Redis is away or refuses. It holds no data, so anybody may see it.
         denied: Makes the page that says to a visitor, in words, why an address is not for them.
     """
@@ -69,11 +59,21 @@ class Doors:
     shared: EmergencyLogin | None = None
     metrics_token: Secret | None = None
     has_login_page: bool = False
-    limiter: LoginLimiter
     auditor: Auditor
     log: FilteringBoundLogger
     away: Callable[[Exception], Response] | None = None
     denied: Callable[[Visitor, str], Response] | None = None
+    limiter: AttemptLimiter = field(default_factory=AttemptLimiter)
+
+    def count_wrong(self, request: Request) -> int:
+        """Count and log a wrong login; return the seconds to wait if its address has sent too many."""
+        who = network_of(request.client)
+        if wait_s := self.limiter.count(who):
+            return wait_s
+        self.log.warning("admin_refused", reason="credentials")
+        if self.limiter.wait_s(who):
+            self.log.warning("attempts_limited", where="login", address=who)
+        return 0
 
 
 class Gate:
@@ -86,7 +86,6 @@ class Gate:
         self._app = app
         self._doors = doors
         self._without_login = AttemptLimiter()
-        self._known = Signer(doors.shared.login.key_for("known browsers"), valid_s=KNOWN_S) if doors.shared else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 303, 401, 403, 429 or 503, or pass the request on."""
@@ -113,7 +112,6 @@ class Gate:
                 answer = PlainTextResponse("Only from our own pages.\n", 403)
             elif rule.admits(found.person):
                 answer, scope = self._app, with_note(with_visitor(scope, found), note)
-                send = self._remembering(request, found, send)
             else:
                 answer = self._denied(request, found)
         await answer(scope, receive, send)
@@ -132,7 +130,8 @@ class Gate:
             except (RedisError, OSError) as error:
                 return self._away(error)
             if person is not None:
-                return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
+                is_emergency = person.id.startswith(SHARED) and not is_on_loopback(request)
+                return Visitor(person, forms_of(cookie), cookie, self._doors.sessions, is_emergency=is_emergency)
         return await self._by_password(request, authorization)
 
     def _is_prometheus(self, request: Request, authorization: str) -> bool:
@@ -142,14 +141,13 @@ class Gate:
         return hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {token.reveal()}".encode())
 
     async def _by_password(self, request: Request, authorization: str) -> Visitor | Response:
-        who, name = self._who(request)
         if not authorization:
-            if not self._without_login.count(who):
+            if not self._without_login.count(network_of(request.client)):
                 self._doors.log.info("admin_refused", reason="no_login")  # as a browser asks before it knows of one
             return self._login_required(request)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):
-            if wait_s := await self._doors.limiter.count(who, name):
+            if wait_s := self._doors.count_wrong(request):
                 return _too_many(wait_s)
             failed = AuditNote(
                 AuditEvent.LOGIN_FAILED, "", "", {"detail": "HTTP header"}, is_found=True, origin=origin_of(request)
@@ -157,13 +155,11 @@ class Gate:
             with suppress(RedisError, OSError):  # the answer holds no data
                 await self._doors.auditor.write(failed, 401)
             return self._login_required(request)
-        if wait_s := await self._doors.limiter.wait_s(who, name):
-            return _too_many(wait_s)
         try:
-            await shared.note_use(origin_of(request), is_alarming=self._doors.has_login_page)
+            await shared.note_use(request)
         except (RedisError, OSError) as error:
             return self._away(error)
-        return Visitor(shared.account.person, shared.login.forms)
+        return Visitor(shared.account.person, shared.login.forms, is_emergency=not is_on_loopback(request))
 
     def _away(self, error: Exception) -> Response:
         return self._doors.away(error) if self._doors.away else PlainTextResponse(f"{hindrance(error)}.\n", 503)
@@ -186,29 +182,6 @@ class Gate:
             return self._doors.denied(visitor, words)
         return PlainTextResponse(f"{words}\n", 403)
 
-    def _who(self, request: Request) -> tuple[str, str]:
-        """Return under what guesses are counted: a known browser alone, or an address and the name of the login."""
-        cookie = cookie_of(request, _KNOWN)
-        if self._known is not None and self._known.is_valid(cookie):
-            return f"known {sha256(cookie.encode('utf-8', 'replace')).hexdigest()[:16]}", ""
-        return network_of(request.client), self._doors.shared.login.user if self._doors.shared else ""
-
-    def _remembering(self, request: Request, visitor: Visitor, send: Send) -> Send:
-        """Return a ``send`` that gives a browser a cookie by which it is known, if it came by HTTP Basic."""
-        if self._known is None or visitor.cookie or visitor.person is _PROMETHEUS:
-            return send
-        age_s = self._known.age_s(cookie_of(request, _KNOWN))
-        if age_s is not None and age_s < RENEWED_S:
-            return send
-        cookie = set_cookie(_KNOWN, self._known.issue(), KNOWN_S, same_site="Strict")
-
-        async def send_with_cookie(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"set-cookie", cookie.encode("ascii"))]
-            await send(message)
-
-        return send_with_cookie
-
 
 def _asks_for_page(request: Request) -> bool:
     return request.method == "GET" and "text/html" in request.headers.get("accept", "")
@@ -219,9 +192,9 @@ def forms_of(cookie: str) -> Signer:
     return form_tokens(cookie.encode("utf-8", "replace"))
 
 
-def set_cookie(name: str, value: str, max_age_s: int, *, same_site: str = "Lax") -> str:
+def set_cookie(name: str, value: str, max_age_s: int) -> str:
     """Return the header that sets a cookie for this host alone, which no script can read."""
-    return f"{name}={value}; Path=/; Max-Age={max_age_s}; Secure; HttpOnly; SameSite={same_site}"
+    return f"{name}={value}; Path=/; Max-Age={max_age_s}; Secure; HttpOnly; SameSite=Lax"
 
 
 def cookie_of(request: Request, name: str) -> str:

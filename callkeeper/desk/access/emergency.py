@@ -1,11 +1,13 @@
-"""The login of ``CALLKEEPER_ADMIN``: for `make run`, and for emergencies where people log in by name."""
+"""The login of ``CALLKEEPER_ADMIN``: for emergencies, and for `make run` on this machine."""
 
 import time
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import Final
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
+from starlette.requests import HTTPConnection
 
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.in_bytes import in_bytes
@@ -13,11 +15,28 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.people import SHARED, Account
 from callkeeper.desk.access.rights import Role, operator_in
+from callkeeper.desk.access.visitor import origin_of
 
 SHOWN: Final = timedelta(hours=24)
 """How long the board shows that it was used."""
 
 _NOTED_EVERY_S: Final = 900.0
+
+_BY_A_ROUTER: Final = ("x-forwarded-for", "forwarded", "via")
+
+
+def is_on_loopback(request: HTTPConnection) -> bool:
+    """Tell whether a browser on this machine sent a request to its loopback address, through no router."""
+    if any(name in request.headers for name in _BY_A_ROUTER):
+        return False
+    return _is_loopback(origin_of(request)) and _is_loopback(request.url.hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class EmergencyLogin:
@@ -37,24 +56,22 @@ class EmergencyLogin:
         self._key = keys.emergency_login
         self._noted_at: dict[str, float] = {}
 
-    async def note_use(self, origin: str, *, is_alarming: bool) -> None:
-        """Record a use, once in a quarter of an hour for each address.
+    async def note_use(self, request: HTTPConnection) -> None:
+        """Record a use, once in a quarter of an hour for each address. Outside this machine each is an incident.
 
         While Redis refuses writes, an address whose use was recorded within a day is let in: somebody must see why.
-
-        ``is_alarming``: people log in by name here, so each use is an incident.
 
         Raises:
             redis.exceptions.RedisError: Nobody is let in while Redis is away, or if the use was not recorded.
         """
-        now_s = time.monotonic()
+        origin, now_s = origin_of(request), time.monotonic()
         self._noted_at = {one: at_s for one, at_s in self._noted_at.items() if now_s - at_s < SHOWN.total_seconds()}
         noted_at_s = self._noted_at.get(origin)
         try:
             if noted_at_s is not None and now_s - noted_at_s < _NOTED_EVERY_S:
                 await self._redis.ping()
                 return
-            await self._write(origin, is_alarming=is_alarming)
+            await self._write(origin, is_alarming=not is_on_loopback(request))
         except ResponseError:
             if noted_at_s is None:
                 raise

@@ -1,12 +1,11 @@
 """Accounts and sessions: who can log in, and who is logged in.
 
-An account is a local user with a password (Argon2id), or a person whom the identity provider has let in. Its ``stamp``
-changes with everything that a session depends on, so a changed role, a new password or a removal ends every session.
+An account is a person whom the identity provider has let in, or the shared login of ``CALLKEEPER_ADMIN``. Its ``stamp``
+changes with everything that a session depends on, so a changed role or a removal ends every session.
 
 Redis holds a session under the SHA-256 of its cookie: reading Redis does not give a usable session.
 """
 
-import asyncio
 import hmac
 import secrets
 from contextlib import suppress
@@ -20,7 +19,7 @@ from msgspec.structs import asdict, replace
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from callkeeper.calls.store.in_bytes import PipelineInBytes, RedisInBytes, in_bytes
+from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.access_changes import note_change
 from callkeeper.desk.access.rights import Person, Rights
@@ -31,25 +30,18 @@ IDLE: Final = timedelta(minutes=30)
 LONGEST: Final = timedelta(hours=12)
 """Time after which a session ends in any case. People who have left the provider lose access then."""
 
-LONGEST_OF_VIEWERS: Final = timedelta(days=30)
-"""For a local viewer, who sees no personal data: for example a display on a wall."""
-
 OIDC: Final = "oidc:"
 """Prefix of the ids of people whom an identity provider knows: ``oidc:SUBJECT@ISSUER``, the issuer without ``https://``."""
 
 SHARED: Final = "shared:"
 """Prefix of the id that stands for the login of ``CALLKEEPER_ADMIN``."""
 
-_NOBODYS: Final = "$argon2id$v=19$m=65536,t=3,p=4$//BU115pLoeGDYApSdYNHg$eQNq/bGwxwXcUQBLrooqOQNMPboS/AreVQA4E3sGfOU"
-"""A hash that is checked if there is no such user, so that the answer takes as long."""
-
 
 class Account(Rights, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody who can log in. ``password`` is an Argon2id hash; None for people of the identity provider."""
+    """Somebody who can log in."""
 
     id: str
     operator: str
-    password: str | None = None
     stamp: str = ""
     changed_at: datetime
 
@@ -67,7 +59,7 @@ def id_at_provider(subject: str, issuer: str) -> str:
 class Accounts:
     """The accounts in Redis of everybody who can log in.
 
-    Accounts of a kind of login that is switched off, or of another issuer, are not found.
+    Accounts of another issuer are not found, nor the users with passwords that releases before 0.6.0 stored.
 
     Attributes:
         issuer: The identity provider; None if there is none.
@@ -76,7 +68,6 @@ class Accounts:
 
     redis: Redis
     keys: Keys
-    has_passwords: bool = True
     issuer: str | None = None
     shared: Account | None = None
 
@@ -90,42 +81,16 @@ class Accounts:
         stored = await self.client.hget(self.keys.people, account_id)
         if stored is None:
             return None
-        account = msgspec.json.decode(stored, type=Account)
-        if account.password is not None:
-            return account if self.has_passwords else None
         end = id_at_provider("", self.issuer).removeprefix(OIDC) if self.issuer is not None else None
-        return account if end is not None and account_id.endswith(end) else None
-
-    async def known(self) -> list[Account]:
-        stored = await self.client.hvals(self.keys.people)
-        return sorted((msgspec.json.decode(each, type=Account) for each in stored), key=lambda account: account.id)
+        is_theirs = end is not None and account_id.endswith(end)
+        return msgspec.json.decode(stored, type=Account) if is_theirs else None
 
     async def keep(self, account: Account) -> Account:
         """Store an account. If it has changed, its sessions end."""
-        stamped = _stamped(account)
+        stamped = replace(account, stamp=secrets.token_hex(8))
         await self.client.hset(self.keys.people, stamped.id, msgspec.json.encode(stamped))
         await note_change(self.client, self.keys)
         return stamped
-
-    async def exchange(self, known: Account | None, account: Account) -> bool:
-        """Store an account in place of the one that was read; tell whether it was stored.
-
-        If it was added, changed or removed since it was read, that change stands.
-        """
-
-        async def store(pipe: PipelineInBytes) -> bool:
-            is_same = await self.find(account.id) == known
-            pipe.multi()
-            if is_same:
-                pipe.hset(self.keys.people, account.id, msgspec.json.encode(_stamped(account)))
-                pipe.incr(self.keys.access_changes)
-            return is_same
-
-        return bool(await self.client.transaction(store, self.keys.people, value_from_callable=True))
-
-    async def change_password(self, known: Account, hashed: str) -> bool:
-        """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
-        return await self.exchange(known, replace(known, password=hashed, changed_at=datetime.now(UTC)))
 
     async def keep_of_provider(self, person: Person) -> Account:
         """Store the identity provider's claims about a person. Sessions continue unless something has changed."""
@@ -139,36 +104,6 @@ class Accounts:
         is_removed = bool(await self.client.hdel(self.keys.people, account_id))
         await note_change(self.client, self.keys)
         return is_removed
-
-    async def authenticate(self, name: str, password: str) -> Account | None:
-        """Return the local user with this name and password. Takes as long if there is no such user."""
-        if not self.has_passwords:  # then the library that checks passwords need not be installed
-            return None
-        account = await self.find(name)
-        stored = account.password if account is not None else None
-        is_right = await asyncio.to_thread(_is_right, stored or _NOBODYS, password)
-        return account if stored is not None and is_right else None
-
-
-def _stamped(account: Account) -> Account:
-    return replace(account, stamp=secrets.token_hex(8))
-
-
-def hash_password(password: str) -> str:
-    """Return the hash of a password. It takes long, so a server hashes in a thread."""
-    from argon2 import PasswordHasher  # noqa: PLC0415  (where nobody has a password it is not installed)
-
-    return PasswordHasher().hash(password)
-
-
-def _is_right(stored: str, password: str) -> bool:
-    from argon2 import PasswordHasher  # noqa: PLC0415  (as above)
-    from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
-
-    try:
-        return PasswordHasher().verify(stored, password)
-    except (VerificationError, InvalidHashError):
-        return False
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,9 +135,7 @@ class Sessions:
         record = msgspec.json.decode(stored, type=SessionRecord)
         account = await self.accounts.find(record.account)
         if account is not None and hmac.compare_digest(account.stamp, record.stamp):
-            is_lasting = not account.person.sees_people and not account.id.startswith(OIDC)
-            longest = LONGEST_OF_VIEWERS if is_lasting else LONGEST
-            left = record.began_at + longest - datetime.now(UTC)
+            left = record.began_at + LONGEST - datetime.now(UTC)
             if left > timedelta(0):
                 with suppress(ResponseError):  # Redis refuses writes: the session ends a little earlier
                     await self.accounts.client.pexpire(self._key(cookie), min(IDLE, left))

@@ -48,12 +48,19 @@ _BOARD: Final = rule_of("GET", "/board")[0].name
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """The sender of a request to a page. ``forms`` signs the tokens of their forms; ``cookie`` is their session's."""
+    """The sender of a request to a page.
+
+    Attributes:
+        forms: Signs the tokens of their forms.
+        cookie: Their session's.
+        is_emergency: It is the shared login, used from elsewhere: whoever says something about a call says who they are.
+    """
 
     person: Person
     forms: Signer
     cookie: str = ""
     sessions: Sessions | None = None
+    is_emergency: bool = False
 
     def goes_to(self, path: str) -> bool:
         """Tell whether they may see the page of an address."""

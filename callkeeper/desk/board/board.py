@@ -33,7 +33,7 @@ from callkeeper.desk.board.board_context import BoardContextReader, HourReader
 from callkeeper.desk.board.call_page import CallRenderer, call_page
 from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
-from callkeeper.desk.board.form_handlers import FormRefused, fields_of, read_form, request_action
+from callkeeper.desk.board.form_handlers import SPEAKER, FormRefused, fields_of, read_form, request_action, speaker_of
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
@@ -233,10 +233,11 @@ class Board:
             """Request an action on a call, and show the call's page with the result."""
             place, form = _place(request), {}
             try:
-                form = await read_form(request, *fields_of(action))
+                named = SPEAKER if visitor_of(request).is_emergency else ()
+                form = await read_form(request, *fields_of(action), *named)
                 if action == "resolve" and "effect" not in form:
                     await self._refuse_unseen(place, form.get("seen", ""))
-                person = visitor_of(request).person
+                person = speaker_of(request, form)
                 action_id, call_id = await request_action(self._desk.actions, person, place, action, form)
             except FormRefused as problem:
                 form.pop("applied", None)  # the form that is shown now may be about something else

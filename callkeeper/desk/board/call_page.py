@@ -300,7 +300,7 @@ class CallRenderer:
             "action": piece("action_result", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
-            "forms": piece("forms", page, visitor.forms.issue(), person, OTHERWISE, typed or {}),
+            "forms": piece("forms", page, visitor.forms.issue(), visitor, OTHERWISE, typed or {}),
         }
         # Forms are sent again when something else is offered, not because each has a token of its own.
         return View(now, html, {}, {"forms": repr(page.forms)}, page.row.style.word)

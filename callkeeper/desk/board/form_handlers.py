@@ -5,14 +5,15 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.desk.access.desk_tokens import DeskToken
-from callkeeper.desk.access.rights import Person
-from callkeeper.desk.access.visitor import visitor_of
+from callkeeper.desk.access.rights import Person, operator_in
+from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.bodies import BODIES, Body, RequestTooLarge, SeenBody, bounded
 from callkeeper.desk.problems import Problem
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -21,6 +22,9 @@ from callkeeper.service import Secret
 
 BOARD: Final = DeskToken(name="board", secret=Secret(""))
 """The board's name in trails, in place of a token's."""
+
+SPEAKER: Final = ("said_by", "said_because")
+"""The fields in which whoever uses the emergency login says who they are, and why."""
 
 _LONGEST_NAME: Final = 40
 
@@ -94,6 +98,23 @@ def form_route(
     return Route(address, answer, methods=["POST"])
 
 
+def speaker_of(request: Request, form: Mapping[str, str]) -> Person:
+    """Return who says something about a call: who is logged in, or at the emergency login whom the form names.
+
+    Raises:
+        FormRefused: The emergency login is used, and the form does not say by whom and why.
+    """
+    visitor, note = visitor_of(request), note_of(request)
+    if not visitor.is_emergency:
+        return visitor.person
+    operator, because = operator_in(form.get("said_by", "")), form.get("said_because", "")
+    if not (operator and because):
+        raise FormRefused(400, "Say who you are (your core username), and why you use the emergency login.")
+    note.operator = operator
+    note.complete(detail=f"{note.parts.get('detail', '')}: {because}")
+    return replace(visitor.person, operator=operator)
+
+
 async def request_action(
     actions: Actions, person: Person, place: CallId, action: str, form: Mapping[str, str]
 ) -> tuple[str, CallId]:
@@ -102,7 +123,8 @@ async def request_action(
     Raises:
         FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
     """
-    fields = {**_named_person(form), "operator": operator_of(person)}
+    own = {name: value for name, value in form.items() if name not in SPEAKER}
+    fields = {**_named_person(own), "operator": operator_of(person)}
     is_confirmed = fields.pop("confirmed", "") == "yes"
     if action == "distrusted" and not is_confirmed:
         raise FormRefused(400, "Confirm that this voice is to be rejected.")

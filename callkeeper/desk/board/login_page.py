@@ -1,19 +1,16 @@
-"""The pages for login and logout: local users by password, which they can change; others at the identity provider.
+"""The pages for login and logout: at the identity provider, and by ``CALLKEEPER_ADMIN`` in an emergency.
 
 After a login the browser is redirected to the page that it first asked for, if that is one of ours.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, quote
-from weakref import WeakValueDictionary
 
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
@@ -35,8 +32,7 @@ from callkeeper.desk.access.authorization import (
     set_cookie,
 )
 from callkeeper.desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
-from callkeeper.desk.access.password_turns import PasswordTurns, TooManyWait
-from callkeeper.desk.access.people import Account, Accounts, hash_password
+from callkeeper.desk.access.people import Account, Accounts
 from callkeeper.desk.access.visitor import AuditNote, origin_of
 from callkeeper.desk.board.renderer import Renderer
 from callkeeper.desk.bodies import RequestTooLarge, bounded
@@ -65,20 +61,13 @@ def is_ours(address: str) -> bool:
 
 @dataclass(slots=True)
 class LoginPages:
-    """Answers one request each.
-
-    Attributes:
-        refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
-    """
+    """Answers one request each."""
 
     renderer: Renderer
     accounts: Accounts
     doors: Doors
-    provider: Provider | None
-    refuse_weak: Callable[[str, str], None]
+    provider: Provider
     now: Callable[[], datetime]
-    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
-    _checking: PasswordTurns = field(default_factory=PasswordTurns)
     _begun: AttemptLimiter = field(default_factory=lambda: AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S))
     _refused: AttemptLimiter = field(default_factory=AttemptLimiter)
 
@@ -87,7 +76,6 @@ class LoginPages:
         routes = [
             Route("/login", self.show),
             Route("/login", self.log_in, methods=["POST"]),
-            Route("/login/password", self.change_password, methods=["POST"]),
             Route("/login/provider", self.to_provider),
             Route("/login/callback", self.from_provider),
             Route("/logout", self.log_out, methods=["POST"]),
@@ -99,74 +87,27 @@ class LoginPages:
 
     async def show(self, request: Request) -> Response:
         try:
-            if self.provider is not None:
-                await self.provider.about()
+            await self.provider.about()
         except ProviderAway as away:
             return self._page(request, f"{away} People who are logged in can go on.")
         return self._page(request)
 
     async def log_in(self, request: Request) -> Response:
-        """Check a name and a password."""
-        recognise = partial(self._account, origin_of(request))
-        form, account = await self._identify(request, recognise, "name", "password", "next")
-        return await self._begin(request, account, form.get("next", ""))
-
-    async def change_password(self, request: Request) -> Response:
-        """Change the password of a local user, who must also type the present one. Their sessions end."""
-        fields = ("name", "password", "new_password", "next")
-        form, account = await self._identify(request, self.accounts.authenticate, *fields)
-        new = form.get("new_password", "")
-        try:
-            self.refuse_weak(account.id, new)
-        except ValueError as problem:
-            raise HTTPException(400, f"Nothing was changed: {problem}.") from None
-        if not await self.accounts.change_password(account, await asyncio.to_thread(hash_password, new)):
-            raise HTTPException(
-                409, "Your password was not changed, because your account was changed meanwhile. Try again."
-            )
-        await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
-        return self._page(request, notice="Your password is changed. Log in with the new one.")
-
-    async def _identify(
-        self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]], *fields: str
-    ) -> tuple[Mapping[str, str], Account]:
-        """Return a form, and the account of its name and password. Wrong ones are counted.
-
-        Raises:
-            HTTPException: They are wrong, or too many were.
-        """
+        """Check the name and password of ``CALLKEEPER_ADMIN``."""
         if not is_same_site(request.headers):
             raise HTTPException(403, "Only from our own pages.")
-        form, address = await _fields(request, *fields), network_of(request.client)
-        name, request.state.wanted = form.get("name", ""), form.get("next", "")
-        # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check.
-        async with self._turns.setdefault(address, asyncio.Lock()), self._turn(address):
-            if wait_s := await self.doors.limiter.wait_s(address, name):
+        form, shared = await _fields(request, "name", "password", "next"), self.doors.shared
+        request.state.wanted = form.get("next", "")
+        if shared is None or not shared.login.is_typed(form.get("name", ""), form.get("password", "")):
+            if wait_s := self.doors.count_wrong(request):
                 raise _too_many(wait_s)
-            account = await recognise(name, form.get("password", ""))
-            if account is not None:
-                self._checking.succeeded(address)
-                return form, account
-            self._checking.failed(address)
-            if not await self.doors.limiter.count(address, name):
-                known = await self.accounts.find(name)
-                who = known.id if known is not None else ""  # what was typed may be a password
-                origin = origin_of(request)
-                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401, origin=origin))
+            await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, status=401, origin=origin_of(request)))
             raise HTTPException(401, "Wrong name or password.")
-
-    @asynccontextmanager
-    async def _turn(self, address: str) -> AsyncIterator[None]:
-        try:
-            async with self._checking.turn(address):
-                yield
-        except TooManyWait as busy:
-            raise _too_many(busy.wait_s) from None
+        await shared.note_use(request)
+        return await self._begin(request, shared.account, request.state.wanted)
 
     async def to_provider(self, request: Request) -> Response:
         """Redirect the browser to the identity provider."""
-        if self.provider is None:
-            raise HTTPException(404)
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
             raise HTTPException(403, "Another site led here. Do you want to log in?")
         if wait_s := self._begun.count(network_of(request.client)):
@@ -179,8 +120,6 @@ class LoginPages:
 
     async def from_provider(self, request: Request) -> Response:
         """Store the identity provider's claims about a person."""
-        if self.provider is None:
-            raise HTTPException(404)
         answer: Response
         state = cookie_of(request, _STATE)
         try:
@@ -213,13 +152,6 @@ class LoginPages:
         answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
         return answer
 
-    async def _account(self, origin: str, name: str, password: str) -> Account | None:
-        shared = self.doors.shared
-        if shared is not None and shared.login.is_typed(name, password):
-            await shared.note_use(origin, is_alarming=True)
-            return shared.account
-        return await self.accounts.authenticate(name, password)
-
     async def _begin(self, request: Request, account: Account, wanted: str) -> Response:
         """Begin a session under a new cookie, and end one that the browser had."""
         before = cookie_of(request, SESSION)
@@ -242,10 +174,9 @@ class LoginPages:
             "login.html",
             now=self.now(),
             wanted=wanted,
-            provider=self.provider.host if self.provider is not None else "",
+            provider=self.provider.host,
             to_provider="/login/provider" + (f"?next={quote(wanted, safe='')}" if wanted else ""),
-            has_passwords=self.accounts.has_passwords or self.doors.shared is not None,
-            has_users=self.accounts.has_passwords,
+            has_emergency_login=self.doors.shared is not None,
             problem=problem,
             notice=notice,
         )

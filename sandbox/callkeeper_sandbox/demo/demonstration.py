@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.app.credentials import MIN_SECRET
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
@@ -25,7 +26,7 @@ from callkeeper_sandbox.demo.given_settings import GivenSettings
 
 
 def _token() -> str:
-    return secrets.token_urlsafe(12)
+    return secrets.token_urlsafe(24)
 
 
 class Secrets(msgspec.Struct, frozen=True):
@@ -38,8 +39,9 @@ class Secrets(msgspec.Struct, frozen=True):
 
     @classmethod
     def keep(cls, path: Path) -> "Secrets":
-        """Return the secrets of a data folder; make and store those that it lacks."""
-        known = msgspec.json.decode(path.read_bytes() if path.exists() else b"{}", type=cls)
+        """Return the secrets of a data folder; make and store those that it lacks, or that are too short by now."""
+        stored = msgspec.json.decode(path.read_bytes() if path.exists() else b"{}", type=dict[str, str])
+        known = msgspec.convert({name: value for name, value in stored.items() if len(value) >= MIN_SECRET}, cls)
         path.touch(mode=0o600)
         path.write_bytes(msgspec.json.encode(known))
         return known

@@ -110,7 +110,7 @@ def test_verify_takes_the_keys_of_before_a_rotation(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"\n{key.reveal()}\n")
     environ = {
         "CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db",
-        "CALLKEEPER_ARCHIVE_KEY": "Zq7Rt2-Wm9Xc4_Vb6Nh1",
+        "CALLKEEPER_ARCHIVE_KEY": "Zq7Rt2-Wm9Xc4_Vb6Nh1-4c07a65e93d2",
     }
     command = ["archive", "verify", "--heads", str(log)]
     alone = CliRunner(env=environ).invoke(main, command)

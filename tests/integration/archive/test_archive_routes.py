@@ -45,7 +45,9 @@ TOKENS = {
     role: DeskToken(name=role.value, secret=Secret(f"canary-{role}-0123456789abcd"), role=role)
     for role in (Role.VIEWER, Role.AGENT)
 }
-ELSEWHERE = DeskToken(name="cu-2", secret=Secret("canary-cu-2-0123456789ab"), institutions=frozenset({"cu-2"}))
+ELSEWHERE = DeskToken(
+    name="cu-2", secret=Secret("canary-cu-2-0123456789ab-4c07a65e93d2"), institutions=frozenset({"cu-2"})
+)
 PERSONAL = ("2025550007", "Marion", "Vale7")
 
 
@@ -89,7 +91,7 @@ def site_of(
         auditor=Auditor(AuditLog(redis, keys=Keys())),
         archive=ArchivedCalls(ArchiveReader(database) if reader is None else reader),
     )
-    forms = form_tokens(key_of_login("ops", Secret("canary-admin-0123456")), now=START.timestamp)
+    forms = form_tokens(key_of_login("ops", Secret("canary-admin-0123456-4c07a65e93d2")), now=START.timestamp)
     return Site(desk, SignedIn(Board(redis, desk, log=log, now=lambda: START).app(), forms), forms)
 
 

@@ -21,7 +21,6 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.prometheus_page import MetricsPage, read_everything
@@ -38,8 +37,8 @@ LABELS = frozenset(
 )
 """Names of things, never of calls or people."""
 
-ADMIN = AdminLogin("ops", Secret("canary-admin-0123456"))
-BASIC = {"Authorization": "Basic " + base64.b64encode(b"ops:canary-admin-0123456").decode()}
+ADMIN = AdminLogin("ops", Secret("canary-admin-0123456-4c07a65e93d2"))
+BASIC = {"Authorization": "Basic " + base64.b64encode(b"ops:canary-admin-0123456-4c07a65e93d2").decode()}
 
 
 @pytest.fixture
@@ -200,11 +199,9 @@ async def test_histograms_are_cumulative(rig: Rig) -> None:
 
 
 @pytest.fixture
-async def page(
-    redis: Redis, log: FilteringBoundLogger, login_limiter: LoginLimiter
-) -> AsyncIterator[httpx.AsyncClient]:
+async def page(redis: Redis, log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the page, as it is mounted."""
-    app = gate_of(MetricsPage(redis), ADMIN, log, limiter=login_limiter)
+    app = gate_of(MetricsPage(redis), ADMIN, log)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         yield client
 
@@ -226,10 +223,10 @@ async def test_metrics_speak_openmetrics_when_asked(page: httpx.AsyncClient) -> 
     assert answer.text.endswith("# EOF\n")
 
 
-async def test_metrics_without_redis_are_none(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
+async def test_metrics_without_redis_are_none(log: FilteringBoundLogger) -> None:
     """If Redis is down, the scrape fails, which triggers the first alert."""
     away = MetricsPage(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)))
-    app = gate_of(away, ADMIN, log, limiter=login_limiter)
+    app = gate_of(away, ADMIN, log)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         assert (await client.get("/metrics", headers=BASIC)).status_code == 503
 

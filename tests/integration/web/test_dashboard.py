@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.browser_headers import SafeHeaders
@@ -63,13 +62,9 @@ def pages(redis_server: EmbeddedRedis) -> Iterator[ASGIApp]:
 
 
 @pytest.fixture
-async def browser(
-    pages: ASGIApp, redis: Redis, log: FilteringBoundLogger, login_limiter: LoginLimiter
-) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(pages: ASGIApp, redis: Redis, log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
-    app = Starlette(
-        routes=[Mount("/rq", gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
-    )
+    app = Starlette(routes=[Mount("/rq", gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log))])
     transport = httpx.ASGITransport(SafeHeaders(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://desk") as browser:
         yield browser
@@ -348,10 +343,10 @@ async def test_dashboard_answers_404_for_a_job_that_goes_meanwhile(
     assert (await ops.get(f"/rq/0/data/job/{job_id}.json")).status_code == 404
 
 
-async def test_dashboard_survives_redis(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
+async def test_dashboard_survives_redis(log: FilteringBoundLogger) -> None:
     """Without Redis the pages answer 503 and no traceback."""
     pages = dashboard(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), address=ADDRESS)
-    app = gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter)
+    app = gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://desk",

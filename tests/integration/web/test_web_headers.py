@@ -12,9 +12,9 @@ from callkeeper.app.web_app import web_app
 from callkeeper.desk.browser_headers import EVERYWHERE
 
 ENVIRON = {
-    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
-    "CALLKEEPER_ADMIN": "ops:canary-admin-0123456",
-    "CALLKEEPER_DESK_TOKENS": "desktop:canary-desktop-0123456789",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
+    "CALLKEEPER_ADMIN": "ops:canary-admin-0123456-4c07a65e93d2",
+    "CALLKEEPER_DESK_TOKENS": "desktop:canary-desktop-0123456789-4c07a65e93d2",
 }
 PATHS = [
     "/",

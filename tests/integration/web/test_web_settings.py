@@ -25,7 +25,10 @@ async def test_web_processes_with_other_push_headers_are_named(redis: Redis, red
         return [each.partition(":")[0] for each in advice] == ["CALLKEEPER_PUSH_HEADERS"]
 
     async with AsyncExitStack() as stack:
-        for headers in ("X-Push-Key: canary-push-1f8b32d9", "X-Push-Key: canary-push-77c0d1e2"):
+        for headers in (
+            "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
+            "X-Push-Key: canary-push-77c0d1e2-4c07a65e93d2",
+        ):
             settings = WebSettings.load({"REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": headers})
             app = web_app(settings, log)
             await stack.enter_async_context(app.router.lifespan_context(app))

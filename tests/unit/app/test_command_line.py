@@ -77,7 +77,6 @@ GROUPS = (
     "rules",
     "secret",
     "tokens",
-    "users",
 )
 
 

@@ -18,7 +18,7 @@ from callkeeper.desk.access.rights import Role
 
 WEB = {
     "REDIS_URL": "rediss://user:canary-redis@redis.example:6380/1?health_check_interval=30",
-    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
 }
 SERVICE = {
     "CALLKEEPER_SERVICE_URL": "https://service.example/",
@@ -34,7 +34,9 @@ OUTCOME_SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 def test_web_settings_need_redis_and_the_push_headers_only() -> None:
     """The web process starts without the service's credentials, and everything else has a default."""
     settings = WebSettings.load(WEB)
-    assert [(name, value.reveal()) for name, value in settings.push_headers] == [("x-push-key", "canary-push-1f8b32d9")]
+    assert [(name, value.reveal()) for name, value in settings.push_headers] == [
+        ("x-push-key", "canary-push-1f8b32d9-4c07a65e93d2")
+    ]
     assert settings.store.redis.url.reveal() == WEB["REDIS_URL"]
     assert (settings.port, settings.store.log_format, settings.admin) == (8000, "json", None)
 
@@ -109,7 +111,7 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
         ("CALLKEEPER_DESK_TOKENS", "canary"),
         ("CALLKEEPER_DESK_TOKENS", "desktop:canary"),
         ("CALLKEEPER_DESK_TOKENS", "desktop:example-canary-0123456789"),
-        ("CALLKEEPER_DESK_TOKENS", "a:canary-0123456789abcd, b:canary-0123456789abcd"),
+        ("CALLKEEPER_DESK_TOKENS", "a:canary-0123456789abcd-4c07a65e93d2, b:canary-0123456789abcd-4c07a65e93d2"),
     ],
 )
 def test_web_settings_refuse(name: str, value: str) -> None:
@@ -259,7 +261,7 @@ def test_previous_headers_end_at_an_instant(text: str, until: datetime) -> None:
     settings = WebSettings.load(
         WEB
         | {
-            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa",
+            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa-4c07a65e93d2",
             "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": text,
         }
     )
@@ -280,7 +282,7 @@ def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_previous_headers_need_an_end() -> None:
     """The end of a rotation is required, because otherwise the old secret would stay valid."""
     with pytest.raises(SettingsWrong, match="PREVIOUS_UNTIL: is required"):
-        WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa"})
+        WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa-4c07a65e93d2"})
 
 
 def test_settings_of_the_provider_configure_the_login() -> None:
@@ -288,7 +290,7 @@ def test_settings_of_the_provider_configure_the_login() -> None:
     environ = {
         "CALLKEEPER_OIDC_ISSUER": "https://login.example",
         "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
-        "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91",
+        "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91-4c07a65e93d2",
         "CALLKEEPER_OIDC_ROLES": "voice-leads=supervisor@cu-1",
     }
     config = OidcSettings.load(environ).config("https://desk.example")
@@ -349,7 +351,7 @@ def test_digests_of_settings_lead_to_no_value() -> None:
 
 def test_settings_show_no_secret() -> None:
     """Promise 6: neither the repr of a record nor the address for logs holds a credential."""
-    web = WebSettings.load(WEB | {"CALLKEEPER_ADMIN": "ops:canary-admin-0123456"})
+    web = WebSettings.load(WEB | {"CALLKEEPER_ADMIN": "ops:canary-admin-0123456-4c07a65e93d2"})
     assert "canary" not in repr(web) + repr(WorkerSettings.load(WORKER))
     assert web.store.redis.address == "rediss://redis.example:6380/1"
 
@@ -467,11 +469,10 @@ def test_headers_with_a_scheme_and_several_pairs_are_read() -> None:
 
 
 WEB_DIFFERENT = {
-    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": f"X-Push-Key: {'k3y-Before-9Q'}zR7tW2",
-    "CALLKEEPER_ADMIN": "ops:Wavy-otter-47-lantern",
-    "CALLKEEPER_LOCAL_USERS": "yes",
-    "CALLKEEPER_METRICS_TOKEN": "m3trics-Q8vT-z5Lw-9Rk2",
-    "CALLKEEPER_DESK_TOKENS": "ivr:t0ken-Q8vT-z5Lw-9Rk2",
+    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: k3y-Before-9QzR7tW2-4c07a65e93d2",
+    "CALLKEEPER_ADMIN": "ops:Wavy-otter-47-lantern-4c07a65e93d2",
+    "CALLKEEPER_METRICS_TOKEN": "m3trics-Q8vT-z5Lw-9Rk2-4c07a65e93d2",
+    "CALLKEEPER_DESK_TOKENS": "ivr:t0ken-Q8vT-z5Lw-9Rk2-4c07a65e93d2",
     "CALLKEEPER_DESK_ORIGINS": "https://agents.example",
     "CALLKEEPER_ARCHIVE_URL": "sqlite:////var/archive.db",
 }
@@ -494,7 +495,7 @@ def test_limits_of_rights_have_no_order() -> None:
         "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
         "CALLKEEPER_OIDC_ISSUER": "https://login.example",
         "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
-        "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91",
+        "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91-4c07a65e93d2",
     }
     digests = [
         WebSettings.load(
@@ -502,7 +503,7 @@ def test_limits_of_rights_have_no_order() -> None:
             | oidc
             | {
                 "CALLKEEPER_OIDC_ROLES": f"voice-leads=supervisor@{limit}",
-                "CALLKEEPER_DESK_TOKENS": f"ivr:t0ken-Q8vT-z5Lw-9Rk2@{limit}",
+                "CALLKEEPER_DESK_TOKENS": f"ivr:t0ken-Q8vT-z5Lw-9Rk2-4c07a65e93d2@{limit}",
             }
         ).digests()
         for limit in ("cu-1|cu-2|cu-3", "cu-3|cu-2|cu-1", "cu-1")
@@ -514,10 +515,10 @@ def test_limits_of_rights_have_no_order() -> None:
 
 def test_digests_of_a_web_process_need_its_push_headers() -> None:
     """With other push headers all digests are others. Order and the case of names mean nothing."""
-    both = "X-One: k3y-Q8vT-z5Lw-9Rk2; X-Two: 2"
+    both = "X-One: k3y-Q8vT-z5Lw-9Rk2-4c07a65e93d2; X-Two: 2"
     one, same = (
         WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS": text}).digests()
-        for text in (both, "x-two: 2; X-ONE: k3y-Q8vT-z5Lw-9Rk2")
+        for text in (both, "x-two: 2; X-ONE: k3y-Q8vT-z5Lw-9Rk2-4c07a65e93d2")
     )
     assert one == same
     other = WebSettings.load(WEB).digests()

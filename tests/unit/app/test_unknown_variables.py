@@ -5,7 +5,8 @@ from click.testing import CliRunner
 
 from callkeeper.app.cli import main
 from callkeeper.app.environment import misspelled_variables, unknown_variables
-from callkeeper.app.settings import VARIABLES
+from callkeeper.app.settings import VARIABLES, refuse_misspelled
+from callkeeper.app.terminal import Misset
 
 KNOWN = VARIABLES.keys()
 
@@ -87,3 +88,10 @@ def test_no_command_works_without_the_setting_that_was_meant(
     result = CliRunner().invoke(main, command)
     line = "CALLKEEPER_INSTITUTION: is no setting; did you mean CALLKEEPER_INSTITUTIONS?"
     assert (result.exit_code, line in result.output, "canary" in result.output) == (2, True, False)
+
+
+def test_setting_of_an_earlier_release_stops_the_start() -> None:
+    """The message names what replaces it, and not its value."""
+    with pytest.raises(Misset, match=r"CALLKEEPER_LOCAL_USERS: .* set CALLKEEPER_OIDC_ISSUER") as refused:
+        refuse_misspelled({"CALLKEEPER_LOCAL_USERS": "canary"})
+    assert "canary" not in str(refused.value)

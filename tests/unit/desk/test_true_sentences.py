@@ -18,10 +18,13 @@ from callkeeper.calls.steps import WriteDecision
 from callkeeper.calls.store.queries import Known
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import Entry, recorded
+from callkeeper.desk.access.visitor import Visitor
 from callkeeper.desk.board.call_page import CallPage, call_page
 from callkeeper.desk.board.renderer import Renderer
 from callkeeper.desk.board.states import STATE_STYLES, StateName, state_of
+from callkeeper.desk.signed_tokens import form_tokens
 from tests.records import decide_record
+from tests.signed_in import ANN
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
 
 
@@ -54,7 +57,8 @@ def page_of(shown: Call) -> CallPage:
 
 def forms_of(shown: Call) -> str:
     """Return the actions that a call's page offers, as markup."""
-    return Renderer("/board", BOOK).piece("forms", page_of(shown), "token", "", OTHERWISE, {})
+    visitor = Visitor(ANN, form_tokens(b"key"))
+    return Renderer("/board", BOOK).piece("forms", page_of(shown), "token", visitor, OTHERWISE, {})
 
 
 @pytest.mark.parametrize(

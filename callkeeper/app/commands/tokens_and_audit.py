@@ -1,7 +1,6 @@
-"""``callkeeper users``, ``tokens`` and ``audit``: who can log in, and what they did. Each change is in the audit log."""
+"""``callkeeper tokens`` and ``audit``: who has access, and what they did. Each change is in the audit log."""
 
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
@@ -12,8 +11,7 @@ from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.archive_reader import archive_of_environment
-from callkeeper.app.credentials import NAME_RULE, TOKEN_NAME, desk_tokens, refuse_weak_password
-from callkeeper.app.extras import require
+from callkeeper.app.credentials import NAME_RULE, TOKEN_NAME, desk_tokens
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
 from callkeeper.app.terminal import (
     CommandGroup,
@@ -30,7 +28,7 @@ from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, A
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.desk_tokens import DeskTokens, IssuedToken
-from callkeeper.desk.access.people import Account, Accounts, hash_password
+from callkeeper.desk.access.people import OIDC, Accounts
 from callkeeper.desk.access.rights import Rights, Role, operator_in
 from callkeeper.desk.archived_calls import audited_or_archived
 
@@ -79,91 +77,6 @@ def username(text: str) -> str:
     if not operator:
         raise click.BadParameter("a core username is 1 to 64 printable ASCII characters")
     return operator
-
-
-@click.group(cls=CommandGroup)
-def users() -> None:
-    """Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes)."""
-
-
-@users.command()
-@click.argument("name", callback=_checked_name)
-@click.option("--operator", type=username, help="Core username under which they act. Default: NAME.")
-@_rights()
-def add(name: str, operator: str | None, rights: Rights) -> None:
-    """Add NAME, or change their role, institutions and core username; asks for a password if there is none yet.
-
-    A change ends their sessions. If the input is no terminal, its first line is the password.
-    """
-    known = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
-    account = Account(
-        **asdict(rights),
-        id=name,
-        operator=operator or name,
-        password=known.password if known is not None else _hash_of_new_password(name),
-        changed_at=datetime.now(UTC),
-    )
-    what = AuditEvent.USER_CHANGED, f"{'changed' if known else 'added'} {name}: {_words(rights)}"
-    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).exchange(known, account)):
-        raise Failed(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
-    say(f"{name}: {_words(rights)}, acts as {account.operator}")
-    if "CALLKEEPER_LOCAL_USERS" not in os.environ:
-        say("passwords work only if the web process has CALLKEEPER_LOCAL_USERS=yes; it is not set here", err=True)
-
-
-@users.command()
-@click.argument("name")
-def passwd(name: str) -> None:
-    """Give NAME a new password. Their sessions end."""
-    account = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
-    if account is None or account.password is None:
-        raise Failed(f"there is no user {name} who logs in by a password")
-    hashed = _hash_of_new_password(name)
-    what = AuditEvent.USER_CHANGED, f"new password of {name}"
-    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).change_password(account, hashed)):
-        raise Failed(f"{name} was changed or removed meanwhile, so the password was not changed")
-    say(f"{name}: the new password is valid now")
-
-
-@users.command(name="remove")
-@click.argument("name")
-def remove_user(name: str) -> None:
-    """Remove NAME and end their sessions.
-
-    A person of the identity provider (oidc:...) can log in again: remove them there too.
-    """
-    what = AuditEvent.USER_CHANGED, f"removed {name}"
-    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).remove(name)):
-        raise Failed(f"there is no user {name}")
-    say(f"{name}: removed, their sessions are over")
-
-
-@users.command(name="list")
-def list_users() -> None:
-    """List local users, and everybody who has logged in through the identity provider."""
-    accounts = query_redis(lambda redis, keys: Accounts(redis, keys=keys).known())
-    say_table(
-        ("name", "role", "institutions", "acts as", "changed (UTC)"),
-        (
-            (each.id, each.role, _listed(each.institutions), each.operator, _minute(each.changed_at))
-            for each in accounts
-        ),
-        width_if_piped=160,
-    )
-
-
-def _hash_of_new_password(name: str) -> str:
-    """Ask for a password, and return its hash."""
-    require("callkeeper users", "web")
-    if sys.stdin.isatty():
-        typed = click.prompt(f"New password of {name}", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        typed = sys.stdin.readline().rstrip("\n")
-    try:
-        refuse_weak_password(name, typed)
-    except ValueError as problem:
-        raise Misused(problem) from None
-    return hash_password(typed)
 
 
 @click.group(cls=CommandGroup)
@@ -225,9 +138,15 @@ def list_tokens() -> None:
 @tokens.command()
 @click.argument("name")
 def revoke(name: str) -> None:
-    """Revoke a token. Its open streams end within seconds."""
+    """Revoke a token, or end the sessions of a person (oidc:SUBJECT@ISSUER). Open streams end within seconds.
+
+    A person can log in again: remove them at the identity provider too.
+    """
     what = AuditEvent.TOKEN_CHANGED, f"revoked {name}"
-    if not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
+    if name.startswith(OIDC):
+        if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).remove(name)):
+            raise Failed(f"nobody called {name} has logged in")
+    elif not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
         raise Failed(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
     say(f"{name}: revoked")
 
