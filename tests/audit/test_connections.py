@@ -189,7 +189,7 @@ def test_streams_of_a_token_have_a_cap(redis_url: str, tmp_path: Path) -> None:
 
 def test_room_is_kept_for_events(redis_url: str, tmp_path: Path) -> None:
     """Streams of many tokens leave connections for events and health checks; further streams get 503."""
-    tokens = ("aQ7zk29mLp0XwEr4", "bQ7zk29mLp0XwEr4", "cQ7zk29mLp0XwEr4")
+    tokens = tuple(f"{n}aQ7zk29mLp0XwEr4-bQ7zk29mLp0XwEr4" for n in "abc")
     setting = ", ".join(f"t{n}:{token}" for n, token in enumerate(tokens))
     with web_process(redis_url, tmp_path, files=FILES, CALLKEEPER_DESK_TOKENS=setting) as target, ExitStack() as stack:
         found = Counter(status for token in tokens for status in _open_streams(target, stack, 12, token))

@@ -116,13 +116,9 @@ def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path:
 
 
 WEAK = {
-    "a common password with digits": ("CALLKEEPER_ADMIN", "ops:", "Password1234", ""),
-    "the user's name": ("CALLKEEPER_ADMIN", "operations:", "operations12", ""),
-    "a row of keys": ("CALLKEEPER_ADMIN", "ops:", "qwertyuiop12", ""),
-    "a repeated word": ("CALLKEEPER_DESK_TOKENS", "desk:", "tokentokentoken12", "@cu-1"),
-    "too short": ("CALLKEEPER_DESK_TOKENS", "desk:", "zQ7pLx2VbT8", ""),
-    "an alphabet": ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: ", "abcdefgh12345678", ""),
-    "a word twice": ("CALLKEEPER_PUSH_HEADERS_PREVIOUS", "X-Push-Key: ", "passwordpassword", ""),
+    "a password that is too short": ("CALLKEEPER_ADMIN", "ops:", "Password1234", ""),
+    "a repeated word": ("CALLKEEPER_DESK_TOKENS", "desk:", "tokentokentokentokentokentokentoken", "@cu-1"),
+    "a placeholder": ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: ", "change-me-0123456789-abcdefghijkl", ""),
 }
 
 
@@ -139,6 +135,6 @@ def test_weak_secret_stops_the_start(name: str, before: str, secret: str, after:
     output = ended.stdout + ended.stderr
     assert ended.returncode == 2
     assert f"  {name}: " in output
-    assert "hard to guess" in output
+    assert "32 random characters" in output or "a placeholder" in output
     assert secret not in output
     assert "Traceback" not in output
