@@ -18,9 +18,9 @@ from callkeeper.calls.effect_resolution import (
     NO_CLEAR_ANSWER,
     NOT_SHOWN,
     RECORD_LOST,
+    TURNED_AWAY,
     after_refusal,
     after_turning_away,
-    failures,
     word_for,
 )
 from callkeeper.calls.item_names import CallId
@@ -31,6 +31,7 @@ from callkeeper.calls.record_storage import SCHEMA
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
+from callkeeper.calls.settlement import settled_anew
 from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (
@@ -178,14 +179,11 @@ def _emptied(effect: Effect) -> Effect:
 
 
 def _failure(effect: Effect) -> str | None:
-    """Return why the last request failed for good, if a person still has to learn of it when later words are withdrawn.
-
-    Nobody has to learn of a lost request that a person had asked for.
-    """
+    """Return why the last request failed for good, or that it is unresolved, if that must stand when a word is withdrawn."""
     if effect.resolved or effect.retry_at is not None:
         return None
-    if effect.state is EffectState.ABSENT and effect.operator is None:
-        return NO_CLEAR_ANSWER
+    if effect.state is EffectState.UNRESOLVED:
+        return EffectState.UNRESOLVED
     return effect.refusal if effect.state is EffectState.REFUSED else None
 
 
@@ -193,8 +191,8 @@ def withdraw(claim: Claim, step: Withdraw) -> None:
     """Withdraw an intention. Nothing was sent."""
     effect = claim.call.effect(step.kind)
     emptied, failed = _emptied(effect), effect.failed
-    if failed == NO_CLEAR_ANSWER:
-        emptied = replace(emptied, state=EffectState.ABSENT)
+    if failed == EffectState.UNRESOLVED:
+        emptied = replace(emptied, state=EffectState.UNRESOLVED, person_id=effect.person_id)
     elif failed is not None:
         emptied = replace(emptied, state=EffectState.REFUSED, refusal=failed)
     claim.set_effect(step.kind, emptied)
@@ -219,6 +217,8 @@ def establish(claim: Claim, step: Establish) -> None:
         word = word_for(kind, claim.call)
         last_word = word.number if word is not None else effect.last_word
         effect = replace(effect, refusal=step.given_up, last_word=last_word)
+    if state is EffectState.REFUSED and effect.refusal is None:
+        effect = replace(effect, refusal=TURNED_AWAY)
     if effect.state is EffectState.APPLIED:  # it was not in doubt, so it is an assign that was ignored
         effect = replace(effect, refusal=NOT_SHOWN if state is EffectState.REFUSED else None)
         claim.call = unassigned(claim.call)
@@ -227,8 +227,6 @@ def establish(claim: Claim, step: Establish) -> None:
         kind, replace(effect, state=state, retry_at=effect.retry_at if state is EffectState.ABSENT else None)
     )
     because = effect.refusal if state is EffectState.REFUSED else None
-    if state is EffectState.ABSENT and kind in failures(claim.call):
-        because = NO_CLEAR_ANSWER
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
     claim.tools.gate.patterns.established(claim.call_id.institution_key, claim.item.member, kind, state)
     if state is EffectState.REFUSED:
@@ -238,6 +236,8 @@ def establish(claim: Claim, step: Establish) -> None:
         claim.in_force(kind)
     if state is EffectState.UNRESOLVED:
         claim.tools.log.error("effect_unresolved", kind=kind)
+    if claim.call.is_settled:
+        claim.call = settled_anew(claim.call, claim.tools.book, claim.now)
 
 
 UNSENT_WAITS_S = (3.0, 3.0, 3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
@@ -322,7 +322,6 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
         attempts=effect.attempts + 1,
         retry_at=None,
         status_before=reading.status if reading else None,
-        updated_before=reading.updated_at if reading else None,
         requested_by=requested_by,
         is_operators=effect.person_stood and claim.call.seen.core_username not in {None, requested_by},
     )

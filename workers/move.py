@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import ListName, Placement
 from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import attention
+from callkeeper.calls.effect_resolution import attention, last_doubt_read
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules.matching import Verdict
@@ -50,7 +50,8 @@ from workers.held_requests import pass_gate
 async def settle(claim: Claim, reason: Reason) -> None:
     """Settle the call. Nothing is sent for it again, unless the service did not know it and shows it later.
 
-    If a reject of the member is not followed up yet, the call is due again: its enroll may be taken back.
+    If a reject of the member is not followed up yet, the call is due again: its enroll may be taken back. So it is if an
+    effect is unresolved: a later read may show it.
     """
     now = claim.now
     claim.call = replace(claim.call, life=replace(claim.call.life, phase=Phase.SETTLED, reason=reason, settled_at=now))
@@ -59,7 +60,7 @@ async def settle(claim: Claim, reason: Reason) -> None:
     listed: ListName = "lost" if may_return(claim.call) else "settled"
     if reason is Reason.UNCONFIRMED:
         listed = "unconfirmed"
-    due_in_ms = None if claim.call.plan.recheck_from is None else 0
+    due_in_ms = 0 if claim.call.plan.recheck_from is not None or last_doubt_read(claim.call) is not None else None
     await claim.save(Placement(due_in_ms, listed=listed, attention=attention(claim.call)))
     if claim.call.names.alternate_id is not None:
         with suppress(RedisError):

@@ -42,7 +42,7 @@ class ActionState(StrEnum):
     SUPERSEDED = "superseded"  # a later statement replaced it
     REFUSED = "refused"  # it was sent, and the service refused it
     FAILED = "failed"  # a check was used and got no answer
-    ABSENT = "absent"  # it was sent, and provably not applied; it is not sent again
+    ABSENT = "absent"  # it was sent and not applied, as the service or a person says; it is not sent again
     UNRESOLVED = "unresolved"  # it was sent, and a person has to find out whether it was applied
 
 
@@ -146,7 +146,7 @@ _SHORTFALLS: Final = {
     ActionState.SUPERSEDED: "a later statement replaced it",
     ActionState.REFUSED: "the service refused it",
     ActionState.FAILED: "a check was used, but it got no answer",
-    ActionState.ABSENT: "it was sent, but certainly not applied",
+    ActionState.ABSENT: "it was sent, and not applied: the service refused it, or a person has looked",
     ActionState.UNRESOLVED: "it was sent, but it is not known whether it was applied",
 }
 

@@ -19,6 +19,7 @@ from callkeeper.calls.effect_resolution import (
     may_begin,
     next_doubt_read,
     recheck,
+    unresolved,
 )
 from callkeeper.calls.fact_derivation import begun_at, earlier_calls_of, facts_of, signs_known
 from callkeeper.calls.facts import Facts
@@ -107,7 +108,13 @@ def _rest(call: Call, now: datetime) -> Deed:
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state in IN_DOUBT:
             return Establish(kind, EffectState.UNRESOLVED)
-    return recheck(call, now)
+    return _shown_late(call, now) or recheck(call, now)
+
+
+def _shown_late(call: Call, now: datetime) -> Deed | None:
+    """Return that an unresolved enroll or reject was carried out after all, if stored details show it."""
+    shown = (kind for kind in unresolved(call) if evidence(kind, call, now) is EffectState.CONFIRMED)
+    return next((Establish(kind, EffectState.CONFIRMED) for kind in shown), None)
 
 
 def _clear_doubt(call: Call, now: datetime) -> Deed | None:
@@ -122,7 +129,7 @@ def _clear_doubt(call: Call, now: datetime) -> Deed | None:
         due = next_doubt_read(effect, call, now)
         return Wait(due) if due > now else Read(f"{kind} in doubt")
     state = ignored(call)
-    return Establish(EffectKind.ASSIGN, state) if state is not None else None
+    return Establish(EffectKind.ASSIGN, state) if state is not None else _shown_late(call, now)
 
 
 def _give_up_doubt(call: Call, now: datetime) -> Deed | None:

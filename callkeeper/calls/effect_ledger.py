@@ -24,7 +24,9 @@ class EffectState(StrEnum):
     REFUSED = "refused"  # the service refused it, or accepted an assign and ignored it each time
     UNKNOWN = "unknown"  # sent, but no usable answer; stored details will show the outcome
     CONFIRMED = "confirmed"  # stored details show it
-    ABSENT = "absent"  # stored details prove that it was not applied
+    ABSENT = (
+        "absent"  # refused or turned away, or a person says so; an assign: stored details show that it was not applied
+    )
     UNRESOLVED = "unresolved"  # nothing proves the outcome, so a person has to look
     TAKEN_BACK = "taken_back"  # an enroll that was in force until a reject of the member
 
@@ -57,8 +59,6 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     intended_at: datetime | None = None
     was_read_since: bool = False
     sent_at: datetime | None = None
-    doubted_at: datetime | None = None
-    """When stored details were first read between the request and its outcome."""
     attempts: int = 0
     """How many requests were booked."""
     unsent: int = 0
@@ -66,11 +66,11 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     unauthorized: int = 0
     """How many of them got 401 or 429."""
     retry_at: datetime | None = None
-    """When it may be sent again after a 401, a 429 or a refusal, once it is absent. None: it may not."""
+    """When it may be sent again after a 401, a 429 or a refusal. None: it may not."""
     refusal: str | None = None
     """The service's words, without personal data, if it refused the last request; or why none was sent."""
     failed: str | None = None
-    """Why the request before this intention failed for good. If the intention is withdrawn, that stands again."""
+    """Why the request before this intention failed for good, or `UNRESOLVED`. If it is withdrawn, that stands again."""
     person_stood: bool = False
     """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
     was_shown: bool = False
@@ -78,8 +78,6 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     is_operators: bool = False
     """An assign: an operator elsewhere had put the person there. The person stays theirs, and is only correlated."""
     status_before: str | None = None
-    updated_before: datetime | None = None
-    """When the service's record had last changed, by the same read as ``status_before``."""
     requested_by: str | None = None
     """The core username it was sent under."""
     last_word: int = 0

@@ -1,8 +1,8 @@
 """What stored details prove about an effect whose answer was lost, or that was ignored or taken back. Pure functions.
 
-An enroll leaves three traces (status, policy, flags), and only a reject removes them. A reject leaves one trace, the
-status, and later activities overwrite it. So a reject is proved absent only if nothing was written since the read
-directly before it was sent.
+Time proves nothing about an enroll or a reject: the service may still be at work on it. Without a trace it is absent only
+if the service refused it or turned it away (401, 429). Otherwise it is unresolved: a person has to look, unless a later read
+shows it. An assign may be repeated, so it is absent when it had time to appear.
 
 When a member's voice is rejected in any call, the service takes back all earlier enrolls of that member, also in ended
 calls (Spec: States, row reject-voice). Assumed (`reject-unenrolls`): it may do so at once or a little later, and it writes
@@ -14,7 +14,6 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.member_evidence import (
     ENROLLED,
@@ -30,8 +29,15 @@ from callkeeper.calls.record import ASKED, Call, CallStatement, Identity, Phase,
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
 from callkeeper.service.enumerations import CallStatus
 
-DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
-"""When stored details are read after an effect without a usable answer, in seconds."""
+DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0, 30.0, 60.0)
+"""When stored details are read after an effect without a usable answer, in seconds. An assign must show by the fourth read.
+After the last one, an enroll or a reject that does not show is unresolved."""
+
+SHOWN_BY = timedelta(seconds=20)
+"""When an assign must be visible if it was carried out, and when an enroll or a reject that was refused may be repeated."""
+
+LAST_DOUBT_READ = timedelta(minutes=5)
+"""How long after it was sent an unresolved enroll or reject is looked for once more, also if the call has ended."""
 
 MAX_REQUESTS = 2
 """How many requests of one enroll, or one reject, may reach the service. A second one only after a 401, 429 or refusal."""
@@ -54,7 +60,7 @@ DOUBT_GIVE_UP = timedelta(minutes=10)
 
 
 def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
-    """Return what is proved about an effect in doubt; None while another read may tell."""
+    """Return what is known about an effect in doubt, or unresolved; None while another read may tell."""
     effect, reading = call.effect(kind), call.seen.reading
     sent_at = effect.sent_at or effect.intended_at
     if sent_at is None:
@@ -69,44 +75,25 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
         if kind is EffectKind.ASSIGN and (is_another or effect.retry_at is not None):
             is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)
             return EffectState.REFUSED if is_final else EffectState.ABSENT
-        if reading.read_at >= _shown_by(effect, reading):
-            return _absent_or_unresolved(kind, effect, reading, was_rejected=call.seen.rejected)
+        if kind is EffectKind.ASSIGN and reading.read_at >= sent_at + SHOWN_BY:
+            return EffectState.ABSENT
+        if effect.retry_at is not None and reading.read_at >= effect.retry_at:
+            return EffectState.REFUSED if effect.arrived >= MAX_REQUESTS else EffectState.ABSENT
+        if effect.retry_at is None and reading.read_at >= sent_at + timedelta(seconds=DOUBT_READS_S[-1]):
+            return EffectState.UNRESOLVED
     return given_up(effect, now) if call.plan.reads_failed else None
 
 
 def given_up(effect: Effect, now: datetime) -> EffectState | None:
     """Return the state of an effect in doubt whose call cannot be read; None while a read may still come in time."""
-    began_at = effect.doubted_at or effect.sent_at or effect.intended_at
-    return _unproved(effect) if began_at is None or now - began_at > DOUBT_GIVE_UP else None
-
-
-def _unproved(effect: Effect) -> EffectState:
-    """Return the state of an effect whose absence cannot be proved. What the service refused, it did not apply."""
-    return EffectState.UNRESOLVED if effect.refusal is None else EffectState.REFUSED
-
-
-def first_doubt(effect: Effect, reading: Reading) -> datetime:
-    """Return when stored details were first read after an effect was sent, counting ``reading``."""
-    doubted_at, sent_at = effect.doubted_at, effect.sent_at
-    return reading.read_at if doubted_at is None or (sent_at is not None and doubted_at < sent_at) else doubted_at
-
-
-def _shown_by(effect: Effect, reading: Reading) -> datetime:
-    """Return when an effect must be visible in stored details if it was carried out.
-
-    The first and the last read must be at least a lease apart. If Redis's clock jumped ahead after the request, a new
-    process cannot tell that 20 s by that clock were only a moment.
-    """
-    sent_at = effect.sent_at or effect.intended_at or reading.read_at
-    slots = (
-        sent_at + timedelta(seconds=DOUBT_READS_S[-1]),
-        first_doubt(effect, reading) + timedelta(seconds=LEASE.seconds),
-    )
-    return max(slots)
+    began_at = effect.sent_at or effect.intended_at
+    if began_at is not None and now - began_at <= DOUBT_GIVE_UP:
+        return None
+    return EffectState.UNRESOLVED if effect.retry_at is None else EffectState.REFUSED
 
 
 def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
-    """Return the ledger of an effect that got 401 or 429. It may be sent again once it is proved absent.
+    """Return the ledger of an effect that got 401 or 429. It may be sent again, unless a read shows it.
 
     Assumed (`refused-401-before-acting`, `busy-before-acting`): both are given before anything is done. It is looked up
     all the same.
@@ -115,7 +102,7 @@ def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effec
 
 
 def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) -> Effect:
-    """Return the ledger of an effect that the service refused. It may be sent again once it is proved absent.
+    """Return the ledger of an effect that the service refused. It may be sent again, unless a read shows it.
 
     Assumed (`refusal-may-pass`): ``success: false`` can be a passing trouble, because the document shows no other form
     of failure.
@@ -125,8 +112,8 @@ def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) 
 
 def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
     tries = min(max(1, effect.arrived), len(ASSIGN_RETRY_S))
-    wait_s = ASSIGN_RETRY_S[tries - 1] if kind is EffectKind.ASSIGN else 0.0
-    return replace(effect, retry_at=now + timedelta(seconds=wait_s))
+    wait = timedelta(seconds=ASSIGN_RETRY_S[tries - 1]) if kind is EffectKind.ASSIGN else SHOWN_BY
+    return replace(effect, retry_at=now + wait)
 
 
 DOUBTFUL = (EffectKind.ENROLL, EffectKind.REJECT)
@@ -171,36 +158,27 @@ GIVEN_UP_BECAUSE = {
 }
 """Each ``refusal`` of an effect that is given up, and its name in `callkeeper.calls.action_status.MEANINGS`."""
 
-NOT_CARRIED_OUT = f"not carried out: {NO_CLEAR_ANSWER}"
 GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
-"""Attention reasons of calls with an effect that was not carried out, without the kind, which stands before them."""
+"""The attention reason of calls with an effect that was given up, without the kind, which stands before it."""
+
+TURNED_AWAY = "turned away each time (401 or 429)"
+"""The ``refusal`` of an effect that the service turned away as often as it may be sent."""
 
 
 def failures(call: Call) -> list[EffectKind]:
-    """Return the effects that failed for good, that nothing has replaced, and that no person has seen.
-
-    Either the service refused the effect, or its request was lost and is not repeated. A lost request counts only if a
-    person had asked for it, or if it was a reject by a rule, which keeps an impostor out.
-    """
-    return [kind for kind in EffectKind if call.effect(kind).state in _FAILED and _stands_failed(kind, call)]
+    """Return the effects that the service refused for good, that nothing has replaced, and that no person has seen."""
+    return [kind for kind in EffectKind if _stands_failed(kind, call)]
 
 
 def failure(kind: EffectKind, call: Call) -> str:
     """Return the attention reason of a call with an effect that failed."""
     refusal = call.effect(kind).refusal
-    if refusal is None:
-        return f"{kind} {NOT_CARRIED_OUT}"
     return f"{kind} {'not carried out' if refusal in GIVEN_UP_BECAUSE else REFUSED_BY_SERVICE}: {refusal}"
 
 
 def _stands_failed(kind: EffectKind, call: Call) -> bool:
     effect = call.effect(kind)
-    is_refused = effect.state is EffectState.REFUSED and effect.refusal is not None
-    is_lost = effect.state is EffectState.ABSENT and effect.retry_at is None and not may_begin(kind, effect, call)
-    is_wanted = kind in DOUBTFUL and (
-        word_for(kind, call) is not None if effect.operator else kind is EffectKind.REJECT
-    )
-    if effect.resolved or not (is_refused or (is_lost and is_wanted)):
+    if effect.state is not EffectState.REFUSED or effect.refusal is None or effect.resolved:
         return False
     match kind:
         case EffectKind.ASSIGN:
@@ -229,7 +207,7 @@ def ignored(call: Call) -> EffectState | None:
     is_known = effect.was_shown or effect.person_stood or is_enrolled(call)
     if effect.state is not EffectState.APPLIED or is_known or effect.sent_at is None:
         return None
-    shown_by = effect.sent_at + timedelta(seconds=DOUBT_READS_S[-1])
+    shown_by = effect.sent_at + SHOWN_BY
     if reading is None or reading.read_at < shown_by or listed_at is None or listed_at <= effect.sent_at:
         return None
     if call.seen.person_id not in {effect.person_id, reading.person_id}:  # the queue names whom somebody has put there
@@ -253,14 +231,27 @@ def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
     """Tell whether an enroll or a reject may be intended: it was never sent, or was turned away or refused and is absent.
 
     One that certainly failed may also be intended if a person has asked for another one since it was sent. So may a
-    reject that was carried out, if the voice was enrolled after it. An intention that was withdrawn changes none of this.
+    reject that was carried out, if the voice was enrolled after it, and an unresolved enroll, if the word overrules that. An
+    intention that was withdrawn changes none of this.
     """
     is_undone = kind is EffectKind.REJECT and effect.state in DONE and _is_enrolled_after(effect, call)
-    if (is_undone or effect.state in {*_FAILED, EffectState.NONE}) and is_later(word_for(kind, call), effect):
+    is_answerable = is_undone or effect.state in {*_FAILED, EffectState.NONE} or is_unresolved_overruled(kind, call)
+    if is_answerable and is_later(word_for(kind, call), effect):
         return True
     is_unsent = effect.state is EffectState.NONE and not effect.arrived
     is_repeatable = effect.state in {EffectState.NONE, EffectState.ABSENT} and effect.retry_at is not None
     return (is_unsent or is_repeatable) and effect.arrived < MAX_REQUESTS
+
+
+ENROLL_UNRESOLVED = "enroll_unresolved"
+"""The fact, and the article of the law, that a person's word must name in ``despite`` to enroll again."""
+
+
+def is_unresolved_overruled(kind: EffectKind, call: Call) -> bool:
+    """Tell whether a person has asked for another enroll although they know that the last one is unresolved."""
+    identity, effect = call.statements.identity, call.effect(kind)
+    is_enroll = kind is EffectKind.ENROLL and effect.state is EffectState.UNRESOLVED
+    return is_enroll and identity is not None and ENROLL_UNRESOLVED in identity.despite and is_later(identity, effect)
 
 
 def _is_enrolled_after(reject: Effect, call: Call) -> bool:
@@ -303,8 +294,8 @@ def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
     sent_at = effect.sent_at or effect.intended_at or now
     read_at = call.seen.reading.read_at if call.seen.reading else sent_at
     slots = [sent_at + timedelta(seconds=s) for s in DOUBT_READS_S]
-    if call.seen.reading is not None:
-        slots[-1] = _shown_by(effect, call.seen.reading)
+    if effect.retry_at is not None:
+        slots = sorted([*slots, effect.retry_at])
     slot = next((slot for slot in slots if slot > read_at), now)
     if call.plan.reads_failed and call.plan.next_read_at is not None:
         return max(slot, min(call.plan.next_read_at, now + DOUBT_RETRY))
@@ -333,27 +324,14 @@ def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
             return reading.status == CallStatus.REJECT_CALLER_VOICE
 
 
-def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *, was_rejected: bool) -> EffectState:
-    """Return whether the missing trace proves that the effect was not applied, or leaves it unresolved.
-
-    A repeated enroll or reject that still does not show needs a person, unless the service refused it.
-
-    Assumed (`activity-moves-updated`): every activity changes ``updatedDateUtc``. Otherwise a reject may lie between
-    two equal statuses.
-    """
-    if kind is not EffectKind.ASSIGN and effect.arrived >= MAX_REQUESTS:
-        return _unproved(effect)
-    before, after = (effect.status_before, effect.updated_before), (reading.status, reading.updated_at)
-    match kind:
-        case EffectKind.ASSIGN:
-            may_be_hidden = False
-        case EffectKind.ENROLL:
-            # Redis was rolled back to the intention: a reject that it forgot, too, may have taken the traces away.
-            is_forgotten = effect.arrived == 0 and before != after
-            may_be_hidden = is_forgotten or was_rejected or reading.status == CallStatus.FULL_AUTHENTICATION_UNENROLLED
-        case EffectKind.REJECT:
-            may_be_hidden = before != after
-    return _unproved(effect) if may_be_hidden else EffectState.ABSENT
+def last_doubt_read(call: Call) -> datetime | None:
+    """Return when an unresolved enroll or reject is looked for the last time; None if that was done, or there is none."""
+    sent = [call.effect(kind).sent_at for kind in unresolved(call)]
+    last = max((at for at in sent if at is not None), default=None)
+    reading = call.seen.reading
+    if last is None or (reading is not None and reading.read_at >= last + LAST_DOUBT_READ):
+        return None
+    return last + LAST_DOUBT_READ
 
 
 RECHECK_S = (2.0, 60.0, 600.0)
@@ -550,8 +528,13 @@ def _showed_policy(before: Call, reading: Reading) -> bool:
 
 
 def recheck(call: Call, now: datetime) -> Deed:
-    """Return the next step of a settled call whose enroll may have been taken back."""
-    if call.plan.recheck_from is None or call.life.not_found_since is not None:
+    """Return the next step of a settled call whose enroll may have been taken back, or has an unresolved effect."""
+    if call.life.not_found_since is not None:
+        return Rest()
+    if (doubt_at := last_doubt_read(call)) is not None and now <= doubt_at + DOUBT_GIVE_UP:
+        doubt_at = max(doubt_at, call.plan.retry_at(doubt_at))
+        return Read("unresolved") if doubt_at <= now else Wait(doubt_at)
+    if call.plan.recheck_from is None:
         return Rest()
     spread = timedelta(seconds=crc32(call.voice_id.encode()) % SPREAD_S)
     read_at = call.seen.reading.read_at if call.seen.reading else None

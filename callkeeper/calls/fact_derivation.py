@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectState
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import is_unresolved_overruled
 from callkeeper.calls.facts import ENOUGH_ANSWERS, FINAL_APART, LEAST_ANSWERS, VERIFIED_AFTER_END, Facts
 from callkeeper.calls.member_evidence import (
     enrolled_member,
@@ -44,7 +45,7 @@ _RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
     CallStatus.VOICE_PENDING,
     PauseScope.ALL,
 )
-_REJECT_IN_DOUBT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
+_PERHAPS_SENT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
 _RESULTS = frozenset({_GREEN, _RED})
 _OPEN_CASES = frozenset({ResearchStatus.NEEDS_REVIEW, ResearchStatus.IN_REVIEW})
 _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
@@ -146,7 +147,8 @@ def facts_of(
         fully_authenticated=seen.full_authentication or seen.authenticated,
         rejected_by_rule=seen.rejected_by_rule_only and ledger.reject.state not in DONE,
         failed_feedback=seen.failed_feedback,
-        reject_in_doubt=ledger.reject.state in _REJECT_IN_DOUBT,
+        reject_in_doubt=ledger.reject.state in _PERHAPS_SENT,
+        enroll_unresolved=ledger.enroll.state in _PERHAPS_SENT and not is_unresolved_overruled(EffectKind.ENROLL, call),
         rejected_before=_REJECTED in earlier,
         unenrolled_before=_UNENROLLED in earlier,
         fraud_before=_FRAUD in earlier,

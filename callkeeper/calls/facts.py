@@ -272,6 +272,13 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reject_in_doubt: Annotated[
         bool, Says("our reject was sent, and nothing proves whether the service carried it out")
     ] = False
+    enroll_unresolved: Annotated[
+        bool,
+        Says(
+            "our enroll was sent, nothing proves whether the service carried it out, and nobody who knows that has asked "
+            "for another one"
+        ),
+    ] = False
     rejected_by_rule: Annotated[
         bool, Says("rejected, but only by a validation rule of the service: nobody has rejected the voice since")
     ] = False

@@ -225,6 +225,13 @@ LAW: tuple[Article, ...] = (
         "a reject was sent, and nobody knows yet whether it was carried out: a rejected voice is not enrolled",
         reject_in_doubt=True,
     ),
+    _article(
+        "enroll_unresolved",
+        {_ENROLL},
+        "an enroll was sent, and nobody knows whether it was carried out: look at the service's record. If it was not, say "
+        "it again, despite `enroll_unresolved`",
+        enroll_unresolved=True,
+    ),
     _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
     _article(
         "unenrolled", {_ENROLL}, "a reject of the member took the enroll back: it is not repeated", unenrolled=True

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from callkeeper.calls.effect_resolution import NO_CLEAR_ANSWER
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.outcomes_of_trails import CallOutcome, OutcomeType
 from callkeeper.calls.record import Call
@@ -130,7 +130,7 @@ MEANINGS: Final[dict[str, str]] = {
     "call.asked": "A rule asks a person about the call; `reason` is its sentence.",
     "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
     "call.not_carried_out": (
-        "The effect was not applied (`reason`): no clear answer came, a person looked, a reject would take back a later "
+        "The effect was not applied (`reason`): a person looked, a reject would take back a later "
         "enroll, two callers at once were verified as the member, Redis has lost the record of the call, which had ended, "
         "or the law held a distrust back until the call was settled. Nothing repeats it by itself."
     ),
@@ -190,7 +190,7 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
         "operator": "agent-7",
         "requested_by": "agent-7",
         "rule": "distrusted",
-        "reason": NO_CLEAR_ANSWER,
+        "reason": ENROLLED_SINCE,
     },
     "call.unresolved": {**_BY_PASSCODE, "validation_type": "OneTimePasswordAuth"},
     "call.settled": {**_BY_PASSCODE, "reason": "enrolled", "status": "AcceptCallerVoice"},

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import with_assign_shown
-from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import first_doubt, fold_unenrolled
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_resolution import fold_unenrolled
 from callkeeper.calls.fact_derivation import has_open_case, signs_of
 from callkeeper.calls.marks import has_opted_in
 from callkeeper.calls.member_evidence import is_assigned, is_perhaps_enrolled, named_by_desk, signs_against
@@ -111,8 +111,6 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         effect = call.effect(kind)
         if effect.state is EffectState.INTENDED:
             call = with_effect(call, kind, replace(effect, was_read_since=True))
-        elif effect.state in IN_DOUBT:
-            call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
     if ended_at is not None:
         phase = call.life.phase if call.is_settled else Phase.ENDED
         changed_at = life.changed_at_end if life.ended_at is not None else _ended_by(before.seen.reading, reading)

@@ -152,6 +152,8 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     """Number of the statement; see ``CallStatement``."""
     in_shadow: bool = False
     """See ``CallStatement``."""
+    despite: tuple[str, ...] = ()
+    """The facts against an enroll that the person knew and overruled with this word."""
     is_doubted: bool = False
     """Something new was read against the caller: after this word and the first read that followed it, or after an enroll."""
 

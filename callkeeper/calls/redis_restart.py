@@ -38,7 +38,7 @@ NEVER_FRESH = timedelta(seconds=5)
 
 _OF_LIFE = ("hinted_at", "first_seen_at", "absent_at", "end_hinted_at", "looked_back_at", "ended_at", "not_found_since")
 _OF_PLAN = ("watch_from", "next_check_at", "next_read_at", "last_check_at", "answered_check_at", "recheck_from")
-_OF_EFFECT = ("intended_at", "sent_at", "doubted_at", "retry_at")
+_OF_EFFECT = ("intended_at", "sent_at", "retry_at")
 
 
 def catch_up(call: Call, jumps: Iterable[Jump]) -> Call:
@@ -123,7 +123,6 @@ def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
             state=EffectState.UNKNOWN,
             sent_at=now,
             status_before=shown.status if shown else None,
-            updated_before=shown.updated_at if shown else None,
             retry_at=None,
         )
     if kind is EffectKind.ASSIGN:

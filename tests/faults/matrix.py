@@ -196,8 +196,8 @@ def play_all(site: Site, chosen: Iterable[Trial]) -> dict[str, Outcome]:
 
 
 def _takes_long(trial: Trial) -> bool:
-    """Tell whether the call waits until the stored details have shown no effect for 20 s."""
-    return "absent" in trial.row.ledger or trial.row.at in {"assign.after-sent", "assign.first-byte"}
+    """Tell whether the call waits until the stored details have shown no effect for 20 s or a minute."""
+    return "unresolved" in trial.row.ledger or trial.row.at in {"assign.after-sent", "assign.first-byte"}
 
 
 def play(site: Site, trial: Trial) -> Outcome:

@@ -15,7 +15,6 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_BESIDE,
     GIVEN_UP,
     HELD_BACK,
-    NOT_CARRIED_OUT,
     OPTED_OUT,
     RECOGNISED_BESIDE,
     RECORD_LOST,
@@ -248,9 +247,6 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
     if rest == "unresolved":
         advice = f"It is not known whether the {kind} was applied. Look at the service, then say so {there}."
         return Words(title, advice, _UNRESOLVED)
-    if rest == NOT_CARRIED_OUT:
-        advice = f"It was sent once, and not applied. Do it at the service, or say it again {there}."
-        return Words(title, advice)
     if rest == GIVEN_UP:
         return Words(title, _GIVEN_UP[kind].format(there=there))
     if rest == f"not carried out: {RECOGNISED_BESIDE}":

@@ -210,7 +210,7 @@ _RESULTS: Final = {
     ActionState.ABSENT: (
         StateTone.WARN,
         "question",
-        "Sent, but it was certainly not applied. It is not sent again.",
+        "Sent, and not applied: the service refused it, or a person has looked.",
     ),
     ActionState.UNRESOLVED: (
         StateTone.BAD,

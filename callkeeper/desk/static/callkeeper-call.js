@@ -75,7 +75,7 @@ export const WORDS = {
   superseded: "A later statement replaced it.",
   refused: "The service refused it.",
   failed: "A check was used, but it got no answer.",
-  absentEffect: "It was sent, but certainly not applied. It is not sent again.",
+  absentEffect: "It was sent, and not applied: the service refused it, or a person has looked.",
   unresolved: "It was sent, but nobody knows yet whether it was applied. A person has to look.",
   noToken: "This page gets no token from its server.",
   unauthorized: "This page's token is not accepted.",

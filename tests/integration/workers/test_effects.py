@@ -238,25 +238,54 @@ FOR_EVERY_CHANGE = ("reset, applied", "500, not applied", "cut off")
     ],
 )
 async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, fault: Fault) -> None:
-    """There is one request. Stored details show whether it was applied or not (E1)."""
+    """There is one request. Stored details show that it was applied; else a person has to look (E1)."""
     fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
     rig.stage.sandbox.faults.add(fault)
-    call = await rig.begin_call(MFA, END, run_s=90, is_pushed=False)
+    call = await rig.begin_call(MFA, END, run_s=400, is_pushed=False)
     assert rig.ledger(call)[ENROLLED] == 1
     state = (await rig.record(call)).ledger.enroll.state
-    assert state is (EffectState.CONFIRMED if fault.is_applied else EffectState.ABSENT)
+    assert state is (EffectState.CONFIRMED if fault.is_applied else EffectState.UNRESOLVED)
     assert len(ours(call)) == (1 if fault.is_applied else 0)
 
 
 @pytest.mark.parametrize("is_applied", [True, False], ids=["applied", "not applied"])
 async def test_reject_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, is_applied: bool) -> None:
-    """One request; while nothing has overwritten the status, it proves a reject either way (E1)."""
+    """One request. The status shows the reject; that it does not proves nothing (E1)."""
     rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=is_applied, times=1))
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await distrust(rig, call)
-    await rig.run(30)
+    await rig.run(400)
     assert rig.ledger(call)[REJECTED] == 1
-    assert (await rig.record(call)).ledger.reject.state is (EffectState.CONFIRMED if is_applied else EffectState.ABSENT)
+    state = (await rig.record(call)).ledger.reject.state
+    assert state is (EffectState.CONFIRMED if is_applied else EffectState.UNRESOLVED)
+
+
+@pytest.mark.parametrize("after_s", [25, 120])
+@pytest.mark.parametrize("target", [ENROLLED, REJECTED])
+async def test_effect_that_the_service_carries_out_late_is_confirmed_and_never_repeated(
+    rig: Rig, target: str, after_s: float
+) -> None:
+    """A service that needs 25 s is only slow. After a minute a person is told, and a later read closes that again.
+
+    Also if the call has ended and is settled by then. A word without `despite` sends nothing meanwhile.
+    """
+    rig.stage.sandbox.faults.add(Fault(target=target, action=Action.RESET, applied=False, times=1))
+    call, word = await rig.begin_call(END, run_s=5, is_pushed=False), distrust if target == REJECTED else say
+    await word(rig, call)
+    await rig.run(after_s - 4)
+    kind = EffectKind.REJECT if target == REJECTED else EffectKind.ENROLL
+    assert list((await rig.queries.attention()).values()) == ([] if after_s < 60 else [f"{kind} unresolved"])
+    if after_s < 60:
+        await word(rig, call)
+    await rig.run(4)
+    happen_now(
+        rig.stage.world, call, Happening(Kind.REJECTED if target == REJECTED else Kind.ENROLLED, person_id="p-1")
+    )
+    await rig.run(300)
+    record = await rig.record(call)
+    assert (rig.ledger(call)[target], record.effect(kind).state) == (1, EffectState.CONFIRMED)
+    assert record.life.reason is (Reason.REJECTED if target == REJECTED else Reason.ENROLLED)
+    assert await rig.queries.attention() == {}
 
 
 async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: Rig) -> None:
@@ -265,7 +294,7 @@ async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: R
     rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=False, times=1, happening=seen))
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await distrust(rig, call)
-    await rig.run(66)
+    await rig.run(80)
     record = await rig.record(call)
     assert (record.ledger.reject.state, record.life.reason) == (EffectState.UNRESOLVED, Reason.UNRESOLVED)
     member = CallId(call.institution_key, call.voice_id).member

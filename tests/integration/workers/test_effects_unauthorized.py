@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import may_begin
+from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, TURNED_AWAY, may_begin
 from callkeeper.calls.notes import Distrusted, Note, Resolved, Verified
 from callkeeper.calls.record import with_effect
 from callkeeper.calls.redis_restart import fold_epoch
@@ -70,22 +70,20 @@ def logins(rig: Rig) -> int:
 
 @pytest.mark.parametrize(("kind", "status"), ENROLL_401_REJECT_429)
 async def test_effect_that_is_always_turned_away_is_sent_twice_at_most(rig: Rig, kind: EffectKind, status: str) -> None:
-    """After two requests answered 401 or 429 a person must resolve the effect, and there are no further logins."""
+    """After two requests answered 401 or 429 a person is told that it failed, and there are no further logins."""
     refuse(rig, kind, status)
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await ask_for(rig, call, kind)
     await rig.run(320)
     record = await rig.record(call)
     assert len(requests(rig, call, kind)) == 2
-    assert record.effect(kind).state is EffectState.UNRESOLVED
-    assert list((await rig.queries.attention()).values()) == [f"{kind} unresolved"]
+    assert record.effect(kind).state is EffectState.REFUSED
+    assert list((await rig.queries.attention()).values()) == [f"{kind} {REFUSED_BY_SERVICE}: {TURNED_AWAY}"]
     assert logins(rig) <= 3
 
 
 @pytest.mark.parametrize(("kind", "status"), ENROLL_401_REJECT_429)
-async def test_effect_that_was_turned_away_is_sent_again_after_proven_absence(
-    rig: Rig, kind: EffectKind, status: str
-) -> None:
+async def test_effect_that_was_turned_away_is_sent_once_more(rig: Rig, kind: EffectKind, status: str) -> None:
     """Stored details have to show nothing of it for 20 s; then it is sent once more."""
     refuse(rig, kind, status, times=1)
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
@@ -115,10 +113,11 @@ async def test_effect_applied_although_it_was_turned_away_is_found_by_reading(
 
 @pytest.mark.parametrize("kind", ONCE)
 async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: EffectKind) -> None:
-    """However often an effect is withdrawn and intended again, at most two requests are sent."""
+    """However often an effect is withdrawn and intended again: two requests for the first word, one for each later one."""
     refuse(rig, kind)
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
-    for _ in range(8):
+    words = 8
+    for _ in range(words):
         await ask_for(rig, call, kind)
         await rig.run(12)
         if kind is EffectKind.ENROLL:
@@ -126,7 +125,7 @@ async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: Effe
             await rig.note(call, Verified(person_id="p-2", validation_type="Other", operator="ann", said_at=now))
         await rig.run(12)
         rig = Rig(rig.stage, rig.redis, login=OFTEN)
-    assert len(requests(rig, call, kind)) <= 2
+    assert len(requests(rig, call, kind)) <= words + 1
 
 
 @pytest.mark.parametrize("state", [EffectState.NONE, EffectState.ABSENT])
@@ -144,8 +143,8 @@ def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> 
         assert begins(attempts=1, unsent=1) is (state is EffectState.NONE)
 
 
-async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:
-    """A person resolves an effect as not applied: nothing is sent because of it."""
+async def test_person_who_has_seen_a_failure_repeats_nothing(rig: Rig) -> None:
+    """A person has seen that an effect was turned away each time: nothing is sent because of it."""
     refuse(rig, EffectKind.ENROLL)
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await ask_for(rig, call, EffectKind.ENROLL)
@@ -154,7 +153,7 @@ async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:
     await rig.store.note(rig.call_id(call), Resolved(applied=False, operator="ann", said_at=now), even_settled=True)
     await rig.run(100)
     assert len(requests(rig, call, EffectKind.ENROLL)) == 2
-    assert (await rig.record(call)).ledger.enroll.state is EffectState.ABSENT
+    assert await rig.queries.attention() == {}
 
 
 @pytest.mark.parametrize("status", REFUSALS)

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     DOUBT_READS_S,
+    ENROLL_UNRESOLVED,
     ENROLLED_AS_ANOTHER,
     ENROLLED_BESIDE,
     ENROLLED_SINCE,
+    LAST_DOUBT_READ,
     RECHECK_S,
     SPREAD_S,
     TAKEN_BACK,
@@ -24,12 +26,12 @@ from callkeeper.calls.effect_resolution import (
     enroll_trouble,
     evidence,
     failures,
-    first_doubt,
     fold_enrolled_beside,
     fold_member_rejected,
     fold_unenrolled,
     ignored,
     is_repeated,
+    last_doubt_read,
     may_assign,
     may_begin,
     needs_of,
@@ -41,8 +43,8 @@ from callkeeper.calls.effect_resolution import (
 from callkeeper.calls.record import Asked, Call, CallStatement, Phase, Reason
 from callkeeper.calls.steps import Read, Rest, Wait
 from tests.conftest import examples
-from tests.records import with_stored
-from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified, word
+from tests.records import facts_of_record, with_stored
+from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, reading, seconds, verified, word
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, EffectState.UNRESOLVED
@@ -63,7 +65,6 @@ def in_doubt(kind: EffectKind, after_s: float, **seen: Any) -> Call:
         state=EffectState.UNKNOWN,
         person_id="p-1",
         sent_at=NOW,
-        doubted_at=NOW + seconds(1),
         status_before="GrabbedCall",
         attempts=1,
     )
@@ -78,13 +79,13 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
     "enroll shows in the flag": (ENROLL, 1, {"was_voice_enrolled_now": True}, CONFIRMED),
     "the voice turned green meanwhile": (
         ENROLL,
-        20,
+        60,
         {"status": "FullAuthentication", "is_voice_verified": True},
-        ABSENT,
+        UNRESOLVED,
     ),
-    "enroll does not show yet": (ENROLL, 8, {}, None),
-    "enroll does not show yet, and nearly 20 s have passed": (ENROLL, 19.9, {}, None),
-    "enroll does not show after 20 s": (ENROLL, 20, {}, ABSENT),
+    "enroll does not show yet": (ENROLL, 59.9, {}, None),
+    "enroll does not show after a minute": (ENROLL, 60, {}, UNRESOLVED),
+    "enroll shows after a day": (ENROLL, 86400, {"status": "AcceptCallerVoice"}, CONFIRMED),
     "reject shows": (REJECT, 1, {"status": "RejectCallerVoice"}, CONFIRMED),
     "reject by the service's own rule proves none": (
         REJECT,
@@ -92,8 +93,8 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
         {"status": "RejectCallerVoiceFromValidationRule"},
         None,
     ),
-    "reject absent: the status is untouched": (REJECT, 20, {}, ABSENT),
-    "reject: the status was overwritten": (REJECT, 20, {"status": "AgentViewed"}, UNRESOLVED),
+    "reject does not show yet": (REJECT, 59.9, {"status": "AgentViewed"}, None),
+    "reject does not show after a minute": (REJECT, 60, {}, UNRESOLVED),
     "assign shows": (ASSIGN, 1, {"person_id": "p-1"}, CONFIRMED),
     "assigned to somebody else": (ASSIGN, 1, {"person_id": "p-2"}, ABSENT),
     "nobody assigned yet": (ASSIGN, 8, {"person_id": None}, None),
@@ -107,7 +108,7 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
 def test_evidence_proves_only_what_details_show(
     kind: EffectKind, after_s: float, seen: dict[str, Any], proved: EffectState | None
 ) -> None:
-    """Each trace proves its effect. Its absence proves something only after 20 s."""
+    """Each trace proves its effect. That it is missing proves nothing about an enroll or a reject, however long it takes."""
     assert evidence(kind, in_doubt(kind, after_s, **seen), NOW + seconds(max(after_s, 0))) is proved
 
 
@@ -167,58 +168,60 @@ def test_assign_that_was_refused_is_absent_until_it_was_tried_often_enough(
     assert evidence(ASSIGN, with_stored(doubtful, assign=assign), NOW + seconds(1)) is proved
 
 
-@pytest.mark.parametrize(
-    "seen", [{"rejected_seen": True}, {"reading": reading(read_at=NOW + seconds(20), status=UNENROLLED)}]
-)
-def test_enroll_whose_traces_a_reject_may_have_removed_is_a_persons(seen: dict[str, Any]) -> None:
-    """If it were taken for absent, it would be sent again against a reject."""
-    assert evidence(ENROLL, with_stored(in_doubt(ENROLL, 20), **seen), NOW + seconds(20)) is UNRESOLVED
-
-
-def test_reject_is_not_absent_if_the_record_was_changed_since() -> None:
-    """Two equal statuses may have a reject between them: every activity changes the time of the last update."""
-    doubtful = in_doubt(REJECT, 20, updated_at=NOW + seconds(5))
-    assert evidence(REJECT, doubtful, NOW + seconds(20)) is UNRESOLVED
-    known = replace(doubtful.ledger.reject, updated_before=NOW + seconds(5))
-    assert evidence(REJECT, with_stored(doubtful, reject=known), NOW + seconds(20)) is ABSENT
-
-
-@pytest.mark.parametrize(("status", "proved"), [("GrabbedCall", ABSENT), ("AgentViewed", UNRESOLVED)])
-def test_enroll_of_which_redis_has_only_the_intention_is_absent_only_if_nothing_happened_since(
-    status: str, proved: EffectState
+@pytest.mark.parametrize("kind", [ENROLL, REJECT])
+@pytest.mark.parametrize("refusal", [None, "no"], ids=["turned away", "refused"])
+@pytest.mark.parametrize(("attempts", "state"), [(1, ABSENT), (2, EffectState.REFUSED)])
+def test_effect_that_the_service_did_not_accept_is_sent_once_more(
+    kind: EffectKind, refusal: str | None, attempts: int, state: EffectState
 ) -> None:
-    """Redis was rolled back. A reject that it forgot, too, may have taken the traces of the enroll away."""
-    seen = in_doubt(ENROLL, 20, status=status)
-    forgotten = with_stored(seen, enroll=replace(seen.ledger.enroll, attempts=0))
-    assert evidence(ENROLL, forgotten, NOW + seconds(20)) is proved
-    assert evidence(ENROLL, seen, NOW + seconds(20)) is ABSENT
+    """After 401, 429 or a refusal it is absent unless a read shows it, whatever else has changed on the record since."""
+    changed = in_doubt(kind, 20, status="AgentViewed", updated_at=NOW + seconds(5))
+    effect = replace(changed.effect(kind), attempts=attempts, refusal=refusal, retry_at=NOW + seconds(20))
+    doubtful = with_stored(changed, rejected_seen=kind is ENROLL, **{kind: effect})
+    assert evidence(kind, doubtful, NOW + seconds(20)) is state
+    early = with_stored(doubtful, reading=reading(read_at=NOW + seconds(19.9)))
+    assert evidence(kind, early, NOW + seconds(20)) is None
+    assert next_doubt_read(effect, early, NOW + seconds(19.9)) == NOW + seconds(20)
 
 
-@pytest.mark.parametrize("kind", EffectKind)
-def test_first_read_proves_no_absence(kind: EffectKind) -> None:
-    """After a jump of the clock, a moment looks like half a minute, so another read follows."""
-    seen = in_doubt(kind, 30, person_id=None)
-    once = with_stored(seen, **{kind: replace(seen.effect(kind), doubted_at=None)})
-    assert evidence(kind, once, NOW + seconds(30)) is None
-    assert next_doubt_read(once.effect(kind), once, NOW + seconds(30)) == NOW + seconds(38)
-    twice = with_stored(seen, **{kind: replace(seen.effect(kind), doubted_at=NOW + seconds(22))})
-    assert evidence(kind, twice, NOW + seconds(30)) is ABSENT
+@pytest.mark.parametrize(
+    ("despite", "number", "may"),
+    [
+        ((), 8, False),
+        ((ENROLL_UNRESOLVED,), 8, True),
+        ((ENROLL_UNRESOLVED,), 7, False),
+        (("voice_mismatch",), 8, False),
+    ],
+)
+def test_unresolved_enroll_is_sent_again_only_for_a_word_that_knows_of_it(
+    despite: tuple[str, ...], number: int, may: bool
+) -> None:
+    """The service may have carried it out, or may still do so. An unresolved reject is resolved by a person first."""
+    effect = Effect(state=UNRESOLVED, sent_at=NOW, attempts=1, last_word=7)
+    identity = replace(verified(), number=number, despite=despite)
+    said = call(identity=identity, distrusted=word(number=number), enroll=effect, reject=effect)
+    assert may_begin(ENROLL, effect, said) is may
+    assert not may_begin(REJECT, effect, said)
+    assert facts_of_record(said, BOOK.policies).enroll_unresolved is not may
+    under_way = with_stored(said, enroll=replace(effect, state=EffectState.UNKNOWN))
+    assert not may_begin(ENROLL, under_way.ledger.enroll, under_way)
+    assert facts_of_record(under_way, BOOK.policies).enroll_unresolved
 
 
-def test_first_read_after_the_first_request_is_not_the_first_after_the_second() -> None:
-    """Otherwise one read would prove the second one absent, and it would be sent a third time."""
-    read = reading(read_at=NOW + seconds(9))
-    assert first_doubt(Effect(sent_at=NOW, doubted_at=NOW - seconds(60)), read) == read.read_at
-    assert first_doubt(Effect(sent_at=NOW, doubted_at=NOW + seconds(1)), read) == NOW + seconds(1)
-    assert first_doubt(Effect(intended_at=NOW, doubted_at=NOW + seconds(1)), read) == NOW + seconds(1)
+def test_unresolved_effect_is_read_once_more_before_its_call_is_settled() -> None:
+    """After five minutes. One that a person resolved is not."""
+    effect = Effect(state=UNRESOLVED, sent_at=NOW, attempts=1)
+    assert last_doubt_read(call(enroll=effect)) == NOW + LAST_DOUBT_READ
+    assert last_doubt_read(call(enroll=effect, reading=reading(read_at=NOW + LAST_DOUBT_READ))) is None
+    assert last_doubt_read(call(reject=replace(effect, state=CONFIRMED))) is None
+    assert last_doubt_read(call(assign=effect)) is None
 
 
 @pytest.mark.parametrize("kind", EffectKind)
 def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> None:
     """After ten minutes without a readable answer, a person must resolve the effect."""
     seen = in_doubt(kind, 0)
-    effect = replace(seen.effect(kind), doubted_at=None)
-    blind = with_stored(seen, reading=None, reads_failed=9, **{kind: effect})
+    blind = with_stored(seen, reading=None, reads_failed=9)
     assert evidence(kind, blind, NOW + seconds(600)) is None
     assert evidence(kind, blind, NOW + seconds(601)) is UNRESOLVED
     assert evidence(kind, replace(blind, plan=replace(blind.plan, reads_failed=0)), NOW + seconds(601)) is None, (
@@ -227,7 +230,7 @@ def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> No
 
 
 def test_doubt_is_read_at_growing_distances() -> None:
-    """Stored details are read 1, 3, 8 and 20 s after the sending."""
+    """Stored details are read 1, 3, 8, 20, 30 and 60 s after the sending."""
     slots = []
     for after_s in (0, *DOUBT_READS_S[:-1]):
         doubtful = in_doubt(ENROLL, after_s)
@@ -338,11 +341,11 @@ def test_nobody_has_to_look_for_an_assign_whose_outcome_is_not_known(kind: Effec
 
 @pytest.mark.parametrize(("tries", "wait_s"), [(0, 1.0), (1, 1.0), (2, 3.0), (3, 6.0), (7, 60.0), (9, 60.0)])
 def test_assign_that_was_turned_away_waits_longer_each_time(tries: int, wait_s: float) -> None:
-    """An enroll or reject waits for nothing but the proof that it is absent."""
+    """An enroll or reject waits 20 s, in which reads would show it."""
     effect = Effect(attempts=tries + 2, unsent=2)
     assert after_turning_away(EffectKind.ASSIGN, effect, NOW).retry_at == NOW + seconds(wait_s)
-    assert after_turning_away(EffectKind.ENROLL, effect, NOW).retry_at == NOW
-    assert after_refusal(EffectKind.REJECT, effect, "no", NOW).retry_at == NOW
+    assert after_turning_away(EffectKind.ENROLL, effect, NOW).retry_at == NOW + seconds(20)
+    assert after_refusal(EffectKind.REJECT, effect, "no", NOW).retry_at == NOW + seconds(20)
     assert after_turning_away(EffectKind.ASSIGN, effect, NOW).unauthorized == 1
 
 
@@ -383,35 +386,6 @@ def test_refusal_stands_until_something_replaces_it() -> None:
     assert failures(call(assign=refused, person_id=None)) == [EffectKind.ASSIGN]
     assert failures(call(assign=refused, assign_wish=word(person_id="p-2"))) == [EffectKind.ASSIGN]
     assert failures(call(assign=refused, assign_wish=word(person_id="p-1"))) == []
-
-
-LOST = Effect(state=ABSENT, attempts=1, sent_at=NOW, last_word=7)
-
-
-@pytest.mark.parametrize(
-    ("changes", "stand"),
-    [
-        ({"reject": LOST}, [REJECT]),
-        ({"enroll": LOST}, []),
-        ({"assign": LOST, "person_id": None}, []),
-        ({"reject": replace(LOST, resolved=1)}, []),
-        ({"reject": replace(LOST, retry_at=NOW, attempts=2)}, []),
-        ({"reject": replace(LOST, state=EffectState.UNKNOWN)}, []),
-        ({"reject": LOST, "rejected_seen": True}, []),
-        ({"reject": LOST, "distrusted": word(number=8)}, []),
-        ({"reject": replace(LOST, operator="ann"), "distrusted": word(number=7)}, [REJECT]),
-        ({"reject": replace(LOST, operator="ann")}, []),
-        ({"enroll": replace(LOST, operator="ann"), "identity": replace(verified(), number=7)}, [ENROLL]),
-        ({"enroll": replace(LOST, operator="ann"), "identity": verified(by_desk=False)}, []),
-    ],
-)
-def test_request_that_was_lost_and_is_not_repeated_needs_a_person(
-    changes: dict[str, Any], stand: list[EffectKind]
-) -> None:
-    """If a person asked for it and has not taken that back, or if it was to keep an impostor out."""
-    known = call(**changes)
-    assert failures(known) == stand
-    assert attention(known) == (f"{stand[0]} not carried out: no clear answer came" if stand else "")
 
 
 def test_reasons_for_a_person_come_by_importance() -> None:
@@ -495,20 +469,6 @@ def test_settled_call_is_read_after_a_reject_of_its_member() -> None:
     assert recheck(missed, last + seconds(0.001)) == Rest()
     failed = call(recheck_from=NOW, reading=reading(), reads_failed=1, next_read_at=NOW + seconds(300))
     assert recheck(failed, NOW) == Wait(NOW + seconds(300))
-
-
-@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
-def test_effect_that_was_sent_twice_and_does_not_show_is_a_persons(kind: EffectKind) -> None:
-    """Unless the service refused it; one that was sent once is absent."""
-    sent_at = NOW - seconds(600)
-    effect = Effect(state=EffectState.UNKNOWN, attempts=1, sent_at=sent_at, doubted_at=sent_at + seconds(1))
-    known = reading(read_at=NOW)
-    effect = replace(effect, status_before=known.status, updated_before=known.updated_at)
-    twice = replace(effect, attempts=2)
-    refused = replace(twice, refusal="no")
-    states = {EffectState.ABSENT: effect, EffectState.UNRESOLVED: twice, EffectState.REFUSED: refused}
-    for state, ledger in states.items():
-        assert evidence(kind, call(**{kind.value: ledger}, reading=known), NOW) is state
 
 
 def test_refused_assign_of_the_person_who_stood_there_is_open_until_the_call_is_claimed() -> None:

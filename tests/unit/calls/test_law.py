@@ -48,6 +48,7 @@ EXPECTED = {
         "failed_feedback": {"failed_feedback": True, "verified_by_desk": False},
         "reject_in_doubt": {"reject_in_doubt": True},
         "already_enrolled": {"enrolled": True},
+        "enroll_unresolved": {"enroll_unresolved": True},
         "unenrolled": {"unenrolled": True},
         "opted_out": {"opted_out": True},
         "opted_out_before": {"opted_out_before": True, "verified_by_desk": False},

@@ -212,7 +212,7 @@ REASONS: dict[Reason, dict[str, Any]] = {
     Reason.RED: {"reading": reading(policies=("Red High Risk", "Green Voice Authentication"))},
     Reason.AUTHENTICATED: {"reading": reading(policies=("Green Voice Authentication",))},
     Reason.UNASSIGNED: {"person_id": None, "assign": Effect()},
-    Reason.UNRESOLVED: {"reject": Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=1)},
+    Reason.UNRESOLVED: {"reject": Effect(state=EffectState.UNRESOLVED, sent_at=NOW - seconds(300), attempts=1)},
 }
 
 

@@ -127,11 +127,10 @@ def test_call_page_says_that_an_opt_out_took_no_enroll_back() -> None:
 @pytest.mark.parametrize(
     "effect",
     [
-        Effect(state=EffectState.ABSENT),
         Effect(state=EffectState.REFUSED, refusal=ENROLLED_SINCE),
         Effect(state=EffectState.REFUSED, refusal="try later"),
     ],
-    ids=["lost", "given-up", "refused"],
+    ids=["given-up", "refused"],
 )
 def test_call_page_does_not_send_anybody_to_the_call_page(effect: Effect) -> None:
     """What to do about an effect that failed is said below, on the page that says it."""

@@ -297,7 +297,6 @@ async def test_intention_says_what_is_wanted_and_why(kind: EffectKind) -> None:
         intended_at=NOW,
         attempts=1,
         sent_at=NOW - seconds(60),
-        failed=NO_CLEAR_ANSWER,
         person_stood=kind is EffectKind.ASSIGN,
         remark="knows her" if kind is EffectKind.ENROLL else None,
     )
@@ -314,8 +313,8 @@ LOST = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW)
 @pytest.mark.parametrize(
     ("before", "stands"),
     [
-        pytest.param(LOST, EffectState.ABSENT, id="lost"),
-        pytest.param(replace(LOST, operator="ann"), EffectState.NONE, id="a person's"),
+        pytest.param(LOST, EffectState.NONE, id="absent"),
+        pytest.param(replace(LOST, state=EffectState.UNRESOLVED), EffectState.UNRESOLVED, id="unresolved"),
         pytest.param(replace(LOST, retry_at=NOW), EffectState.NONE, id="is repeated"),
         pytest.param(replace(LOST, resolved=1), EffectState.NONE, id="seen"),
         pytest.param(replace(LOST, state=EffectState.REFUSED, refusal="no"), EffectState.REFUSED, id="refused"),
@@ -323,12 +322,14 @@ LOST = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW)
     ],
 )
 async def test_failure_stands_again_if_the_intention_after_it_is_withdrawn(before: Effect, stands: EffectState) -> None:
-    """Unless a person has seen it, or had asked for the request that was lost."""
+    """Unless a person has seen it."""
     held = HeldClaim(call(reject=before, identity=REMARKED))
     await intend(as_claim(held), Intend(EffectKind.REJECT, "p-1", None, "ann", VERDICT))
     withdraw(as_claim(held), Withdraw(EffectKind.REJECT, "because"))
     refusal = "no" if stands is EffectState.REFUSED else None
-    assert held.call.ledger.reject == replace(LOST, state=stands, refusal=refusal, retry_at=before.retry_at)
+    person_id = "p-1" if stands is EffectState.UNRESOLVED else None
+    stood = replace(LOST, state=stands, refusal=refusal, retry_at=before.retry_at, person_id=person_id)
+    assert held.call.ledger.reject == stood
 
 
 async def test_assign_of_nobody_s_call_is_seen_by_its_person() -> None:
@@ -356,7 +357,7 @@ async def test_earlier_reject_counts_while_another_is_intended(kind: EffectKind,
 
 async def test_request_is_written_with_what_was_shown_before_it() -> None:
     """What changed since tells what became of it. An assign over an operator's own claim stays the operator's."""
-    shown = reading(status="Before", updated_at=NOW - seconds(9))
+    shown = reading(status="Before")
     for person_stood, core_username, is_operators in (
         (True, "agent-9", True),
         (True, "ann", False),
@@ -367,7 +368,7 @@ async def test_request_is_written_with_what_was_shown_before_it() -> None:
         held = HeldClaim(call(assign=effect, reading=shown, core_username=core_username))
         await send(as_claim(held), EffectKind.ASSIGN)
         written = held.kept[0][0].ledger.assign
-        assert (written.status_before, written.updated_before) == ("Before", NOW - seconds(9))
+        assert written.status_before == "Before"
         assert (written.is_operators, written.requested_by, written.sent_at) == (is_operators, "ann", NOW)
     held = HeldClaim(call(assign=INTENDED, reading=None))
     await send(as_claim(held), EffectKind.ASSIGN)
