@@ -5,6 +5,7 @@ refers to the request, and the request holds the token.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -52,6 +53,7 @@ A = TypeVar("A", bound=BaseAnswer)
 T = TypeVar("T")
 
 _TOKEN = Reader(TokenAnswer)
+_REFUSED = re.compile(rb'"success"\s*:\s*false')
 
 Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]]
 """Awaited after every request, including its login or repeat after a 401: the endpoint, the institution's key, the
@@ -213,17 +215,21 @@ class Exchange:
     ) -> ServiceResponse:
         """Send a request with the token, and once more after a 401 if allowed. A final 401 is the answer.
 
-        An answer that is not the service's says nothing of the token.
+        A lapse that the service tells otherwise (`Session.lapsed`) is answered as a 401, too. An answer that is not the
+        service's says nothing of the token.
         """
         session, scope = self.session, request.scope
         token = await session.token_for(scope)
         answer = await self._send(transport, request, token, first_byte)
         if foreign_answer(answer) is not None:
             return answer
-        other = await session.record_answer(token, scope, answer.status_code, may_repeat=may_repeat)
+        answer, succeeded = _told(session, token, scope, answer)
+        status = answer.status_code
+        other = await session.record_answer(token, scope, status, succeeded=succeeded, may_repeat=may_repeat)
         if other is not None:
-            answer = await self._send(transport, request, other, first_byte, is_repeat=True)
-            await session.record_answer(other, scope, answer.status_code, is_repeat=True)
+            repeated = await self._send(transport, request, other, first_byte, is_repeat=True)
+            answer, succeeded = _told(session, other, scope, repeated)
+            await session.record_answer(other, scope, answer.status_code, succeeded=succeeded, is_repeat=True)
         return answer
 
     async def _send(
@@ -326,6 +332,15 @@ class Exchange:
     async def aclose(self) -> None:
         await self._reads.aclose()
         await self._effects.aclose()
+
+
+def _told(session: Session, token: SsoToken, scope: str, answer: ServiceResponse) -> tuple[ServiceResponse, bool]:
+    """Return an answer, as a 401 if it tells a lapse otherwise, and whether it succeeded."""
+    is_refusal = answer.status_code < 429 and answer.status_code != 401 and _REFUSED.search(answer.content) is not None
+    succeeded = 200 <= answer.status_code < 300 and not is_refusal
+    if (succeeded or is_refusal) and session.lapsed(token, scope, succeeded=succeeded):
+        return ServiceResponse(401, answer.headers, answer.content), False
+    return answer, succeeded
 
 
 def _own_headers(token: SsoToken | None) -> dict[str, str]:

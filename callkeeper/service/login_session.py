@@ -6,6 +6,8 @@ processes the token store. A repetition after a 401 belongs to the same exchange
 A 401 may also mean that the service refuses one institution, or one operation of it: a *scope*. The first 401 of a
 scope leads to a login, and other scopes then use the new token. A scope that is refused with the new token as well is
 *barred*: no request of it is sent for some seconds, then one at a time is tried, and it causes no more logins.
+
+A service may tell a lapse with ``success: false`` instead (`Session.lapsed`).
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from typing import assert_never
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.service.config import LoginPolicy
-from callkeeper.service.endpoints import TOKEN, institution_of, operation_of
+from callkeeper.service.endpoints import QUEUE, TOKEN, institution_of, operation_of
 from callkeeper.service.errors import (
     AccessRefused,
     LoginRefused,
@@ -29,6 +31,9 @@ from callkeeper.service.tokens import Login, LoginGranted, LoginPending, LoginSh
 
 SLIDE_WHILE_BARRED_S = 1.0
 """How often a success is recorded while a scope is barred, in seconds."""
+
+LAPSE_TOLD_AFTER_S = 60.0
+"""A token younger than this has not lapsed, whatever is refused: so one fault causes one login a minute at the most."""
 
 LEASE_MARGIN_S = 2.0
 """How much longer than its deadline a login's lease lasts, in seconds."""
@@ -69,6 +74,8 @@ class Session:
         self._slid_at = 0.0
         self._suspects: dict[str, str] = {}  # scope -> generation of the token that was refused for it
         self._barred: dict[str, float] = {}  # scope -> time until which it is not tried
+        self._worked: str | None = None  # generation of the token that this process saw succeed
+        self._refusing: set[str] = set()  # operations refused since then
 
     async def current(self) -> SsoToken:
         """Return the token to use, logging in if there is none.
@@ -151,6 +158,22 @@ class Session:
             self._log.error("access_refused", institution=institution_of(scope), operation=operation_of(scope))
         return refusal
 
+    def lapsed(self, token: SsoToken, scope: str, *, succeeded: bool) -> bool:
+        """Record whether an answer succeeded; tell whether a refusal is a lapse, which is then handled as a 401.
+
+        It is one if the queue and another operation have been refused since the last success of any. The token must have
+        worked before, so a refusal that a login does not end leads to one login. Spec: What the service does 4 ("branch on
+        the success boolean"). Assumed (`lapse-with-success-false`): the Spec shows a lapse as 401 only.
+        """
+        if succeeded:
+            self._worked = token.generation
+            self._refusing.clear()
+            return False
+        self._refusing.add(operation_of(scope))
+        is_all = QUEUE.name in self._refusing and len(self._refusing) > 1
+        has_worked = token.is_proven or self._worked == token.generation
+        return is_all and has_worked and token.age_s >= LAPSE_TOLD_AFTER_S
+
     def barred_s(self, scope: str) -> float | None:
         """Return for how many seconds a scope is not tried, as far as this process knows; None if it is not barred."""
         until = self._barred.get(scope)
@@ -181,14 +204,22 @@ class Session:
         return await self._obtain(instead_of=token.generation) if is_suspect else token
 
     async def record_answer(
-        self, token: SsoToken, scope: str, status: int, *, may_repeat: bool = False, is_repeat: bool = False
+        self,
+        token: SsoToken,
+        scope: str,
+        status: int,
+        *,
+        succeeded: bool,
+        may_repeat: bool = False,
+        is_repeat: bool = False,
     ) -> SsoToken | None:
         """Record the status of a request with a token.
 
         Args:
             token: The token that was sent.
             scope: The operation and the institution of the request.
-            status: Of the answer.
+            status: Of the answer; 401 for a lapse that it tells otherwise.
+            succeeded: Whether it has a good status and no ``success: false``.
             may_repeat: Whether a 401 may be followed by the same request with another token.
             is_repeat: Whether this was such a request.
 
@@ -209,7 +240,7 @@ class Session:
         # Other refusals also show that access is granted. Otherwise a refused page size would keep a queue barred for
         # ever.
         elif status != 429 and status < 500:
-            await self.accepted(token, scope, succeeded=status < 300)
+            await self.accepted(token, scope, succeeded=succeeded)
         return None
 
     async def _obtain(self, *, instead_of: str | None) -> SsoToken:

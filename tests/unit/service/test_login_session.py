@@ -644,7 +644,7 @@ async def test_answer_shows_whether_access_is_granted(
     token = await session.current()
     await session.refused(token, SCOPE)
     store.asked.clear()
-    assert await session.record_answer(token, SCOPE, status) is None
+    assert await session.record_answer(token, SCOPE, status, succeeded=status < 300) is None
     assert store.asked == asked
 
 
@@ -656,13 +656,13 @@ async def test_success_is_written_every_half_minute_and_every_second_while_a_sco
     store.asked.clear()
     for after_s in (0.0, 29.9, 0.1):
         clock.now += after_s
-        await session.record_answer(token, SCOPE, 200)
+        await session.record_answer(token, SCOPE, 200, succeeded=True)
     assert store.asked == [("slide", 5.0)] * 2
     session._barred[OTHER] = clock.now + 60
     store.asked.clear()
     for after_s in (0.5, 0.4, 0.1):
         clock.now += after_s
-        await session.record_answer(token, SCOPE, 200)
+        await session.record_answer(token, SCOPE, 200, succeeded=True)
     assert store.asked == [("slide", 5.0)]
 
 
@@ -697,3 +697,85 @@ async def test_time_of_a_login_without_an_answer_counts_as_its_pause(
     with pytest.raises(ServiceUnavailable):
         await session_on(store, clock, fails_after_s=took_s).current()
     assert store.asked == [("lease", 8.0), (Shut.OUTAGE, pause_s)]
+
+
+class TellsLapses(Service):
+    """Answers what carries no valid token with 200 and ``success: false``, and so the call ``v-0`` always."""
+
+    refuses_all = False
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Answer one request."""
+        answer = await super().__call__(request)
+        if (
+            answer.status_code == 401
+            or "v-0" in request.url.path
+            or (self.refuses_all and "SsoToken" in request.headers)
+        ):
+            return httpx.Response(200, json={"success": False, "error": "Refused.", "code": "TokenExpired"})
+        return answer
+
+
+def page_or_call(request: httpx.Request) -> httpx.Response:
+    """Answer with a call, and with an empty queue."""
+    return success(phoneCall={"voiceId": "v-1"}, phoneCalls=[])
+
+
+async def queue(reseller: Reseller) -> object:
+    """List the queue."""
+    return await reseller.queue("cu-1", continue_from=0, page_size=50)
+
+
+async def test_lapse_told_with_success_false_makes_one_login_for_all_processes(clock: Clock) -> None:
+    """Clients branch on ``success``, not on the status alone. Once queue and details are refused, the token has lapsed."""
+    service, tokens = TellsLapses(reply=page_or_call), MemoryTokenStore(clock)
+    workers = [reseller_on(service, tokens, clock) for _ in range(4)]
+    for worker in workers:
+        await read(worker)
+    service.valid, clock.now = "another", clock.now + 100
+    for worker in workers:
+        with suppress(ServiceRefused):
+            await read(worker)
+        await queue(worker)
+        assert (await read(worker)).voice_id == "v-1"
+    assert service.logins == 2
+
+
+async def test_effect_of_a_lapse_told_with_success_false_is_not_taken_for_refused(clock: Clock) -> None:
+    """The service has judged the token, not the caller: it is read, and sent again, as after a 401."""
+    service = TellsLapses(reply=page_or_call)
+    reseller = reseller_on(service, MemoryTokenStore(clock), clock)
+    await read(reseller)
+    service.valid, clock.now = "another", clock.now + 100
+    with pytest.raises(ServiceRefused):
+        await queue(reseller)
+    with pytest.raises(TokenLapsed):
+        await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+
+
+async def test_refusals_that_a_login_does_not_end_make_one_login(clock: Clock) -> None:
+    """If all is refused for another reason, the new token has never worked, so nobody logs in again, and it is no fault."""
+    service = TellsLapses(reply=page_or_call)
+    reseller = reseller_on(service, MemoryTokenStore(clock), clock)
+    await read(reseller)
+    service.refuses_all = True
+    for _ in range(20):
+        clock.now += 30
+        for request in (queue, read):
+            with pytest.raises(ServiceRefused):
+                await request(reseller)
+    assert service.logins == 2
+
+
+async def test_refusal_beside_a_success_is_no_lapse(clock: Clock) -> None:
+    """While anything succeeds, or the queue is not refused, a refusal is about what was asked."""
+    service = TellsLapses(reply=page_or_call)
+    reseller = reseller_on(service, MemoryTokenStore(clock), clock)
+    await read(reseller)
+    clock.now += 100
+    for _ in range(5):
+        for is_check in (True, False):
+            with pytest.raises(ServiceRefused):
+                await reseller.details("cu-1", "v-0", check=is_check, requested_by="bot")
+        await queue(reseller)
+    assert service.logins == 1
