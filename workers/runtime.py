@@ -283,7 +283,7 @@ class WorkerRuntime:
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
         self._outboxes += self._open_outboxes(unreadable)
-        tokens = RedisTokenStore(self._redis, keys.prefix)
+        tokens = RedisTokenStore(self._redis, keys)
         gate, monotonic = ServiceGate(store, self._log, figures, name=self._name), self._loop.time
         reseller = self.client_class(service.config, tokens, log=self._log, observe=gate.report, see=figures.see)
         gate.see_bars_of(reseller)

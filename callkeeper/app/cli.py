@@ -48,6 +48,9 @@ COMMANDS: Final = {
         "Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
     ),
     "jobs": CommandEntry("jobs", "List the RQ jobs of our queue, enqueue failed ones again, delete jobs."),
+    "migrate": CommandEntry(
+        "migrate", "Continue with the data of a release up to 0.4.0: copy it, and leave the original to that release."
+    ),
     "outcomes": CommandEntry("outcomes", "Show which outcomes were posted, post them again, post a test."),
     "pause": CommandEntry(
         "pause_and_resume",

@@ -203,7 +203,7 @@ class FigureExport:
             pipe.hsetnx(figures, SOURCE, token_hex(8))
             pipe.hmget(figures, [SINCE, SOURCE])
             _, _, (since, source) = await pipe.execute()
-        instance = f"{self._keys.prefix}-{source.decode()}"
+        instance = f"{self._keys.setting}-{source.decode()}"
         return int(since), self._source.merge(Resource({SERVICE_INSTANCE_ID: instance}))
 
     def leadership(self, redis: Redis) -> Leadership:

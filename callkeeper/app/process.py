@@ -9,20 +9,23 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
 from typing import Final, TypeVar
 
+from redis import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import blocking_redis, other_mode
 from callkeeper.app.environment import REMOVED, SettingsSection, SettingsWrong, unknown_variables
 from callkeeper.app.extras import how_to_install, missing, require
-from callkeeper.app.logs import divert_crashes, set_up_logging
+from callkeeper.app.logs import divert_crashes, leave_now, set_up_logging
 from callkeeper.app.redis_failure import SINGLE_REMEDY
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.redis_rights import warn_of_missing_rights
 from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings, refuse_misspelled
-from callkeeper.app.terminal import Misset
+from callkeeper.app.terminal import Failed, Misset
 from callkeeper.calls.metrics.redis_writer import Kind
 from callkeeper.calls.metrics.signals import note_unstarted
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.migrating import Migration, NotMigrated
 
 S = TypeVar("S", WebSettings, WorkerSettings)
 
@@ -56,7 +59,7 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
 
     Raises:
         SettingsWrong: Settings are missing or wrong. If those of Redis are right, this is an incident.
-        Failed: An extra is missing.
+        Failed: An extra is missing, or Redis has data of an older release.
         Misset: A setting is misspelled, or there is no output for the log, which is the same incident; or Redis is a
             Redis Cluster.
     """
@@ -71,6 +74,7 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
         raise
     require_extras(settings)
     require_single_redis(settings.store.redis)
+    require_migrated(settings.store)
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)
     if removed:
@@ -195,6 +199,32 @@ def require_single_redis(place: RedisLocation) -> None:
     with suppress(RedisError, OSError), blocking_redis(place, timeout_s=1.0) as redis:
         if (mode := other_mode(dict(redis.info()))) is not None:
             raise Misset(f"{place.address} is {mode}: {SINGLE_REMEDY}")
+
+
+def require_migrated(store: StoreSettings) -> None:
+    """Make sure that Redis, if it answers, has no data of an older release that were not copied.
+
+    Raises:
+        Failed: It has some; the message says what to do.
+    """
+    try:
+        with suppress(RedisError, OSError), blocking_redis(store.redis, timeout_s=1.0) as redis:
+            Migration(redis, store.keys).require()
+    except NotMigrated as error:
+        raise Failed(*error.args) from None
+
+
+def leave_unless_migrated(redis: Redis, keys: Keys, log: FilteringBoundLogger) -> None:
+    """End this process if an older release left data here, or works here: Redis may have been away at the start.
+
+    Raises:
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    try:
+        Migration(redis, keys).require()
+    except NotMigrated as error:
+        log.critical("not_migrated", because=" ".join(error.args))
+        leave_now(1)
 
 
 def require_extras(settings: WebSettings | WorkerSettings) -> None:

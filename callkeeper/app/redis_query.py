@@ -23,6 +23,7 @@ from callkeeper.calls.call_query import parse_span
 from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.migrating import Migration, NotMigrated
 from callkeeper.calls.store.queries import Queries
 
 T = TypeVar("T")
@@ -36,9 +37,10 @@ def query_redis(question: Callable[[Redis, Keys], Awaitable[T]]) -> T:
 
     Raises:
         SettingsWrong: The settings that lead to Redis are incomplete or wrong.
-        Failed: Redis does not answer, or a newer release wrote the call's record.
+        Failed: Redis does not answer, has data of an older release, or a newer release wrote the call's record.
     """
     settings = StoreSettings.load(os.environ)
+    query_jobs(lambda _redis, _keys: None)
 
     async def ask() -> T:
         async with worker_redis(settings.redis) as redis:
@@ -58,17 +60,25 @@ async def redis_now(redis: Redis) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC).replace(microsecond=int(microseconds))
 
 
-def query_jobs(question: Callable[[BlockingRedis, Keys], T]) -> T:
+def query_jobs(question: Callable[[BlockingRedis, Keys], T], *, is_migrating: bool = False) -> T:
     """Run a query over a blocking connection that answers in bytes, as RQ needs it.
+
+    Args:
+        question: What is asked.
+        is_migrating: Redis may have data of an older release.
 
     Raises:
         SettingsWrong: The settings that lead to Redis are incomplete or wrong.
-        Failed: Redis does not answer.
+        Failed: Redis does not answer, or has data of an older release.
     """
     settings = StoreSettings.load(os.environ)
     try:
         with blocking_redis(settings.redis) as redis:
+            if not is_migrating:
+                Migration(redis, settings.keys).require()
             return question(redis, settings.keys)
+    except NotMigrated as error:
+        raise Failed(*error.args) from None
     except RedisError as error:
         raise _unanswered(settings, error) from None
 

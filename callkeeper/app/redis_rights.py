@@ -63,7 +63,7 @@ def _refused(connection: Any, keys: Keys) -> list[str]:
         try:
             connection.read_response()
         except NoPermissionError as error:
-            whose = keys.prefix if words[-1] == keys.due else "rq"
+            whose = keys.setting if words[-1] == keys.due else "rq"
             missing[f"~{whose}:*" if "to access" in str(error) else f"+{name}"] = None
         except RedisError:
             pass  # a command that no transaction takes, or a full Redis: the rights were looked at before

@@ -55,6 +55,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "address",
     ),
     # callkeeper web, callkeeper worker
+    "not_migrated": _event(
+        "Redis has data of an older release that were not copied, or that release works there; this process ends",
+        "because",
+    ),
     "secrets_removed": _event(
         "the environment held secrets of another process; this process was restarted without them", "variables"
     ),

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -23,6 +24,7 @@ from callkeeper.app.connections import blocking_redis, feed_redis, receiver_redi
 from callkeeper.app.logs import lines_lost
 from callkeeper.app.middleware import Forwarded, PlainPath
 from callkeeper.app.pages import hiding_key, pages
+from callkeeper.app.process import leave_unless_migrated
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.process_activity import Doing
@@ -65,7 +67,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     author = Author.here("web", rules=book.digest if book else "", settings=settings.digests())
     writer = FigureWriter(figures, author, keys=store.keys, minutes_kept_s=minutes_s)
     writer.lines_lost = lines_lost
-    reporter = Reporter(blocking_redis(store.redis), writer)
+    migrated = partial(leave_unless_migrated, keys=store.keys, log=log)
+    reporter = Reporter(blocking_redis(store.redis), writer, also=migrated)
     intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)
     counting = PushCounting(figures)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.app.logs import flush_log, leave_now, lines_lost
-from callkeeper.app.process import collect_seldom
+from callkeeper.app.process import collect_seldom, leave_unless_migrated
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
 from callkeeper.app.terminal import Misset
@@ -141,7 +141,11 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     )
     watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys, leave=leave_now)
     runtime.beat = watchdog.beat
-    functions = {ADVANCE: _resting(advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}
+    started = partial(leave_unless_migrated, pulse, keys, log)
+    functions = {
+        ADVANCE: _resting(advance, watchdog, started),
+        RECONCILE: _resting(runtime.reconcile, watchdog, started),
+    }
     jobs = job_class(functions, queue_name=keys.queue_name)
     runtime.tidy()
     minutes_s = settings.store.retention.minutes_s
@@ -173,7 +177,7 @@ def _require_account(account_use: AccountUse, keys: Keys, redis: Redis) -> None:
         if not others and (others := account_use.note(redis)):  # they have started at the same time
             account_use.end(redis)
     if others:
-        raise AccountInUse(keys.prefix, others)
+        raise AccountInUse(keys.setting, others)
 
 
 def _noting(account_use: AccountUse, log: Any) -> Callable[[Redis], None]:
@@ -196,11 +200,14 @@ def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: Work
     )
 
 
-def _resting(job: Callable[..., JobSummary], watchdog: Watchdog) -> Callable[..., JobSummary]:
-    """Tell the watchdog when a job ends, so that it expects no progress between jobs."""
+def _resting(
+    job: Callable[..., JobSummary], watchdog: Watchdog, started: Callable[[], None]
+) -> Callable[..., JobSummary]:
+    """Do something before a job, and tell the watchdog when it ends, so that it expects no progress between jobs."""
 
     def run(*args: str) -> JobSummary:
         try:
+            started()
             return job(*args)
         finally:
             watchdog.rest()

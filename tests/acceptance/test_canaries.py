@@ -161,7 +161,7 @@ def _filled(template: str, call: dict[str, Any]) -> str:
         "institution": call["institution_key"],
         "voice_id": call["voice_id"],
         "instance_number": "0",
-        "queue_name": "calls",
+        "queue_name": "calls:2",
         "registry_name": "finished",
         "per_page": "8",
         "order": "asc",

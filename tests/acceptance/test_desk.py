@@ -105,7 +105,7 @@ def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> No
     """Distrust by the alternate id leads to one reject; a later verification is held with the reason."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
-    until(lambda: floor.stack.redis.exists(f"ck:alias:{KEY}:{call['alternate_id']}"), 5, "the push")
+    until(lambda: floor.stack.redis.exists(f"ck:2:alias:{KEY}:{call['alternate_id']}"), 5, "the push")
     said = floor.say(
         {**call, "voice_id": call["alternate_id"]}, "distrusted", operator="agent-8", reason="a second voice"
     )

@@ -61,13 +61,13 @@ def test_job_of_a_killed_worker_looks_like_no_bug(watched: Stack) -> None:
     """The failed job of a killed worker says what happened, and is kept for too short a time to count as a bug."""
     redis, watchers = watched.redis, Watchers(watched)
     watched.call(end(60))
-    until(lambda: redis.zrange("rq:wip:calls", 0, -1), 15, "a job under way")
+    until(lambda: redis.zrange("rq:wip:calls:2", 0, -1), 15, "a job under way")
     with workers_dead(watched):
-        [execution, *_] = redis.zrange("rq:wip:calls", 0, -1)
-        redis.zadd("rq:wip:calls", {execution: 1})  # as after a minute without a heartbeat
+        [execution, *_] = redis.zrange("rq:wip:calls:2", 0, -1)
+        redis.zadd("rq:wip:calls:2", {execution: 1})  # as after a minute without a heartbeat
     job_id = execution.decode().partition(":")[0]
-    kept_until_s = until(lambda: redis.zscore("rq:failed:calls", job_id), 20, "the next worker to look after it")
+    kept_until_s = until(lambda: redis.zscore("rq:failed:calls:2", job_id), 20, "the next worker to look after it")
     assert kept_until_s - time.time() <= FAILURE_TTL_S, "a failed job that is kept longer counts as a bug"
-    page = watchers.http.get("/rq/0/data/jobs/calls/failed/8/dsc/1.json").text
+    page = watchers.http.get("/rq/0/data/jobs/calls:2/failed/8/dsc/1.json").text
     assert "its worker ended before the job was finished; other workers took over its calls" in page
     watchers.http.close()

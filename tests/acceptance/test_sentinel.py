@@ -69,7 +69,7 @@ class Connections:
         redis: Any = self.all[0]
         return (
             int(await redis.get("seen")),
-            await redis.hget("ck:inbox:c:cu-1:v-1", "hint"),
+            await redis.hget("ck:2:inbox:c:cu-1:v-1", "hint"),
             len(calls_queue(self.jobs).job_ids),
         )
 

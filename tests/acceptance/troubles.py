@@ -66,7 +66,7 @@ def redis_emptied(stack: Stack) -> Iterator[None]:
     run("pause")
     time.sleep(2)  # the processes see it
     stack.redis.flushall()
-    until(lambda: stack.redis.exists("ck:rules"), 60, "a worker to say which rules are in force")
+    until(lambda: stack.redis.exists("ck:2:rules"), 60, "a worker to say which rules are in force")
     try:
         yield
     finally:

@@ -56,7 +56,7 @@ KNOWN = {
     "institution": "cu-1",
     "voice_id": "voice-1",
     "instance_number": "0",
-    "queue_name": "calls",
+    "queue_name": "calls:2",
     "registry_name": "failed",
     "per_page": "8",
     "order": "asc",

@@ -30,21 +30,21 @@ fetch('\x2fboard\x2fpausing').then(r=>r.text()).then(t=>{
 EVIL_QUEUE = "');}});" + _PAUSE + ";$('#zz').on('x',function(){if(1){$('"
 
 ODD = (
-    "/0/view/jobs/calls/nonsense/8/asc/1",
-    "/0/view/jobs/calls/failed/8/sideways/1",
-    "/0/view/jobs/calls/failed/0/asc/1",
-    "/0/view/jobs/calls/failed/8/asc/0",
-    "/0/view/jobs/calls/failed/8/asc/99999999999999999999",
+    "/0/view/jobs/calls:2/nonsense/8/asc/1",
+    "/0/view/jobs/calls:2/failed/8/sideways/1",
+    "/0/view/jobs/calls:2/failed/0/asc/1",
+    "/0/view/jobs/calls:2/failed/8/asc/0",
+    "/0/view/jobs/calls:2/failed/8/asc/99999999999999999999",
     "/0/view/jobs/other/failed/8/asc/1",
-    "/0/data/jobs/calls/nonsense/8/asc/1.json",
-    "/0/data/jobs/calls/failed/x/asc/1.json",
-    "/0/data/jobs/calls/failed/0/asc/1.json",
-    "/0/data/jobs/calls/failed/-8/asc/1.json",
-    "/0/data/jobs/calls/failed/8/asc/-1.json",
-    "/0/data/jobs/calls/failed/8/asc/x.json",
-    "/0/data/jobs/calls/failed/8/dsc/99999999999999999999.json",
-    "/0/data/jobs/calls/failed/99999999999999999999/asc/1.json",
-    "/0/data/jobs/calls/failed/8/asc/%D9%A1.json",
+    "/0/data/jobs/calls:2/nonsense/8/asc/1.json",
+    "/0/data/jobs/calls:2/failed/x/asc/1.json",
+    "/0/data/jobs/calls:2/failed/0/asc/1.json",
+    "/0/data/jobs/calls:2/failed/-8/asc/1.json",
+    "/0/data/jobs/calls:2/failed/8/asc/-1.json",
+    "/0/data/jobs/calls:2/failed/8/asc/x.json",
+    "/0/data/jobs/calls:2/failed/8/dsc/99999999999999999999.json",
+    "/0/data/jobs/calls:2/failed/99999999999999999999/asc/1.json",
+    "/0/data/jobs/calls:2/failed/8/asc/%D9%A1.json",
     "/0/data/jobs/other/failed/8/asc/1.json",
     "/0/data/job/a%00b.json",
     "/0/view/job/%3Cimg%20src=x%3E",
@@ -175,8 +175,8 @@ def test_jobs_of_other_queues_do_not_exist(target: Target, redis_url: str) -> No
         job = Queue("other", connection=redis).enqueue("a.b", description="theirs")
         assert ask(target, "GET", f"/0/data/job/{job.id}.json").status_code == 404
         assert ask(target, "GET", f"/0/view/job/{job.id}").status_code == 404
-        redis.zadd("rq:failed:calls", {job.id: 2e9})
-        assert ask(target, "GET", "/0/data/jobs/calls/failed/8/asc/1.json").json()["jobs"] == []
+        redis.zadd("rq:failed:calls:2", {job.id: 2e9})
+        assert ask(target, "GET", "/0/data/jobs/calls:2/failed/8/asc/1.json").json()["jobs"] == []
 
 
 def test_templates_write_json_into_scripts(redis_url: str) -> None:

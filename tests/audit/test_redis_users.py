@@ -111,8 +111,8 @@ def call(site: Site, *script: dict[str, object]) -> dict[str, Any]:
 
 PAGES = (
     *("/readyz", "/metrics", "/board", "/board/calls", "/board/pauses", "/rq/0/view/workers", "/rq/0/view/jobs"),
-    *("/rq/0/data/queues.json", "/rq/0/data/workers.json", "/rq/0/view/jobs/calls/failed/8/asc/1"),
-    *(f"/rq/0/data/jobs/calls/{registry}/8/asc/1.json" for registry in ("queued", "failed", "finished")),
+    *("/rq/0/data/queues.json", "/rq/0/data/workers.json", "/rq/0/view/jobs/calls:2/failed/8/asc/1"),
+    *(f"/rq/0/data/jobs/calls:2/{registry}/8/asc/1.json" for registry in ("queued", "failed", "finished")),
 )
 
 
@@ -246,4 +246,4 @@ def test_no_two_keys_share_what_web_may_read_with_the_token() -> None:
     named = {value for value in vars(keys).values() if isinstance(value, str) and value.startswith("ck:t")}
     built = {keys.trail(""), keys.ticket("")}
     assert named == {keys.token, keys.login_gate}
-    assert built == {"ck:trail:", "ck:ticket:"}
+    assert built == {"ck:2:trail:", "ck:2:ticket:"}

@@ -33,9 +33,9 @@ def test_redis_holds_no_ticket_that_can_be_used(target: Target, redis_url: str) 
     """Whoever reads Redis finds no ticket there: neither its name nor what is kept opens a stream."""
     with httpx.Client(base_url=target.url, trust_env=False) as client, Redis.from_url(redis_url) as redis:
         real = client.post("/desk/tickets", headers={"Authorization": f"Bearer {TOKEN}"}).json()["ticket"]
-        [key] = redis.keys("ck:ticket:*")
+        [key] = redis.keys("ck:2:ticket:*")
         assert real.encode() not in b"\n".join([*redis.keys("*"), redis.get(key)])
-        for found in (key.decode().removeprefix("ck:ticket:"), redis.get(key).decode()):
+        for found in (key.decode().removeprefix("ck:2:ticket:"), redis.get(key).decode()):
             assert client.get("/desk/stream", params={"ticket": found}).status_code == 401
         with client.stream("GET", "/desk/stream", params={"ticket": real}) as answer:
             assert answer.status_code == 200

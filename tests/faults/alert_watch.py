@@ -47,7 +47,7 @@ class Watch:
         self.scrapes.append(scrape_of_families(None if figures is None else figures.collect()))
 
     async def _report(self) -> None:
-        await self.rig.redis.zremrangebyscore("ck:processes", "-inf", self.rig.now_ms() - ALIVE_S * 1000)
+        await self.rig.redis.zremrangebyscore("ck:2:processes", "-inf", self.rig.now_ms() - ALIVE_S * 1000)
         if self.is_web_alive:
             await self.rig.web.write_async(self.rig.redis)
         if self.is_worker_alive:

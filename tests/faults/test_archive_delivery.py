@@ -80,7 +80,7 @@ async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, d
     assert verify(database).faults == []
     assert min(await ttl(archivist.redis, archivist.call_id(call))) > 0
     assert (await waiting_calls(archivist.redis, Keys())).calls == 0
-    assert await archivist.redis.keys("ck:archive:item:*") == []
+    assert await archivist.redis.keys("ck:2:archive:item:*") == []
 
 
 async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Archivist) -> None:
@@ -248,7 +248,7 @@ async def test_heads_that_could_not_be_read_are_logged_seconds_later(
         archivist.archiving.writer = Writer(Database("postgresql://nobody@127.0.0.1:1/none"))
     await archivist.archiving._before_claim()
     await archivist.archiving.settle()
-    assert in_s - 2 <= await archivist.redis.ttl("ck:archive:turn:heads") <= in_s
+    assert in_s - 2 <= await archivist.redis.ttl("ck:2:archive:turn:heads") <= in_s
     assert HEADS_EVERY_S < 10 * 60
 
 
@@ -405,7 +405,7 @@ async def test_calls_settled_before_there_was_an_archive_are_archived(archivist:
     calls = [archivist.stage.call(GREEN, END) for _ in range(3)]
     await archivist.run(80)
     assert versions(database) == {}
-    await archivist.redis.delete("ck:archive:turn:sweep")
+    await archivist.redis.delete("ck:2:archive:turn:sweep")
     await archivist.run(5)
     assert versions(database) == {call.voice_id: 1 for call in calls}
 
@@ -416,7 +416,7 @@ async def test_restored_redis_adds_and_removes_nothing(archivist: Archivist, dat
     keys, member = Keys(), archivist.call_id(call).member
     await archivist.redis.rpop(keys.trail(member))
     await archivist.redis.hdel(keys.item(member), "archived")
-    await archivist.redis.delete("ck:archive:turn:sweep")
+    await archivist.redis.delete("ck:2:archive:turn:sweep")
     await archivist.run(5)
     assert versions(database) == {call.voice_id: 1}
     await archivist.store.note(

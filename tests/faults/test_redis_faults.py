@@ -248,7 +248,7 @@ def _timed_push(door: Any, call: dict[str, Any]) -> tuple[int, float]:
 
 
 def _events(stage: Stage) -> int:
-    return int(stage.redis.zcard("ck:events"))
+    return int(stage.redis.zcard("ck:2:events"))
 
 
 def _state(stage: Stage, call: dict[str, Any], kind: EffectKind) -> EffectState | None:

@@ -350,7 +350,7 @@ def test_call_in_no_schedule_is_found(virtual: Run, lost: str) -> None:
             for _ in range(FAILURES_THAT_OPEN):
                 await opener.breakers.report(RequestResult.FAILURE, KEY)
             await asyncio.sleep(25)
-            assert await world.redis.zcard(f"ck:parked:{KEY}")
+            assert await world.redis.zcard(f"ck:2:parked:{KEY}")
         worker.cancel()
         with suppress(asyncio.CancelledError):
             await worker

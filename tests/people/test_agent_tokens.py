@@ -233,7 +233,7 @@ async def test_agent_token_expires_and_ends_its_stream(site: Site, backend: http
     followed = await asyncio.wait_for(thief.get("/desk/stream", params=ASKED), 10)
     assert followed.status_code == 200
     kept = await tokens.mint(owner, "agent-7", frozenset({"cu-1"}), valid_s=1)
-    [key] = [key async for key in site.redis.scan_iter("ck:agent-token:*") if await site.redis.ttl(key) == 1]
+    [key] = [key async for key in site.redis.scan_iter("ck:2:agent-token:*") if await site.redis.ttl(key) == 1]
     await site.redis.persist(key)
     await asyncio.sleep(1.1)
     for client in (thief, desk(site, kept)):
@@ -245,7 +245,7 @@ async def test_redis_holds_no_agent_token_that_can_be_used(site: Site, page: htt
     value = page.headers["Authorization"].partition(" ")[2]
     stored = b"".join([key + await site.redis.dump(key) async for key in site.redis.scan_iter()])
     assert value.encode() not in stored
-    [key] = [key.decode() async for key in site.redis.scan_iter("ck:agent-token:*")]
+    [key] = [key.decode() async for key in site.redis.scan_iter("ck:2:agent-token:*")]
     for offered in (key, key.rpartition(":")[2], "cka_" + key.rpartition(":")[2], "cka_", "cka_" + "x" * 400):
         assert (await desk(site, offered).get("/desk/calls", params=ASKED)).status_code == 401
 
@@ -280,7 +280,7 @@ async def test_minting_has_a_quota(site: Site, backend: httpx.AsyncClient) -> No
         await minting.mint(Request(scope, body), owner)
     assert (refused.value.view.status, refused.value.view.code) == (429, "too_many_tokens")
     assert int(refused.value.headers["Retry-After"]) > 0
-    assert [key async for key in site.redis.scan_iter("ck:agent-token:*")] == []
+    assert [key async for key in site.redis.scan_iter("ck:2:agent-token:*")] == []
 
 
 async def test_agent_is_audited_by_name(site: Site, page: httpx.AsyncClient) -> None:

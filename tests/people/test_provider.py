@@ -150,7 +150,7 @@ async def test_person_whose_role_is_gone_loses_their_other_sessions(site: Site) 
 async def test_viewer_of_the_provider_stays_twelve_hours(site: Site) -> None:
     """The provider has no way to end a session here, so not even a viewer's lasts longer than a working day."""
     browser, _ = await log_in(site, "vera")
-    [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
+    [key] = [key async for key in site.redis.scan_iter(match="ck:2:session:*")]
     record = msgspec.json.decode(await site.redis.get(key), type=SessionRecord)
     assert (await browser.get("/board")).status_code == 200
     began = datetime.now(UTC) - timedelta(hours=12, seconds=1)

@@ -94,7 +94,7 @@ async def test_session_ends_if_its_account_changes(change: str, site: Site) -> N
 async def test_session_lasts_while_it_is_used(site: Site) -> None:
     """Each request renews a session for half an hour, and twelve hours end it."""
     browser = await site.log_in("some-agent")
-    [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
+    [key] = [key async for key in site.redis.scan_iter(match="ck:2:session:*")]
     await site.redis.pexpire(key, 5000)
     assert (await browser.get("/board")).status_code == 200
     assert await site.redis.pttl(key) > (IDLE - timedelta(seconds=60)).total_seconds() * 1000
@@ -111,7 +111,7 @@ async def test_open_stream_renews_the_session_and_ends_with_it(site: Site, monke
     sessions = Sessions(site.accounts)
     cookie = await sessions.begin(account)
     visitor = Visitor(account.person, forms_of(cookie), cookie, sessions)
-    [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
+    [key] = [key async for key in site.redis.scan_iter(match="ck:2:session:*")]
     await site.redis.pexpire(key, 5000)
     is_closed = asyncio.Event()
 

@@ -22,7 +22,7 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
     """
     keys = Keys("bank-a")
     with watched_redis(tmp_path / "watched") as watched:
-        environ = {"REDIS_URL": watched.url_of(TENANT), "CALLKEEPER_REDIS_PREFIX": keys.prefix}
+        environ = {"REDIS_URL": watched.url_of(TENANT), "CALLKEEPER_REDIS_PREFIX": keys.setting}
         with (
             demonstration(
                 tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=environ, worker_environ=environ
@@ -34,10 +34,10 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
             call = sides.control("POST", "/calls", body)
             sides.settled(call)
             names = {name.decode() for name in sides.redis.scan_iter(count=1000)}
-            foreign = {name for name in names if not name.startswith((f"{keys.prefix}:", "rq:"))}
+            foreign = {name for name in names if not name.startswith((f"{keys.setting}:", "rq:"))}
             assert foreign == set()
             assert f"rq:workers:{keys.queue_name}" in names
-            assert "rq:workers:calls" not in names
+            assert f"rq:workers:{Keys().queue_name}" not in names
             with Redis.from_url(demo.redis_url) as own:
                 assert own.keys() == []
             examined = CliRunner().invoke(main, ["doctor"], env=dict(demo.environ))

@@ -64,7 +64,7 @@ def test_versions_side_by_side_lose_nothing(tmp_path: Path) -> None:
             wait_for_calls(load, PHASE)
         hold_to_promises(running, load)
         # Whom the rules ask a person about is no fault: a call of six seconds may end before the voice was heard.
-        assert [why for why in running.redis.hvals("ck:attention") if not why.startswith(ASKED.encode())] == []
+        assert [why for why in running.redis.hvals("ck:2:attention") if not why.startswith(ASKED.encode())] == []
         assert_all_worked([newer, older, *back], door)
         assert any('"stored_unreadable"' in each.log.read_text() for each in back)
 

@@ -30,8 +30,8 @@ def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None, any_
     """Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
     Logs in to the service once. It changes nothing, except that --before-deploy stores the variables that this version
-    knows, and migrates the tables of an archive. Exits with 1 if there is a fault. docs/operations.md has a section for
-    every line. --call asks the service nothing.
+    knows, migrates the tables of an archive, and does what `callkeeper migrate` does. Exits with 1 if there is a fault.
+    docs/operations.md has a section for every line. --call asks the service nothing.
     """
     console = terminal_console(soft_wrap=True)
     if any_id is not None:

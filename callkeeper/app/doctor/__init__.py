@@ -3,7 +3,9 @@
 A check comes after those that it depends on. docs/operations.md has a section for every `Topic`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -23,7 +25,7 @@ from callkeeper.app.doctor.configuration import (
 )
 from callkeeper.app.doctor.finding import Finding, Severity, Topic, fault
 from callkeeper.app.doctor.pushes import front_findings, push_findings
-from callkeeper.app.doctor.redis_server import store_findings
+from callkeeper.app.doctor.redis_server import migration_finding, store_findings
 from callkeeper.app.doctor.work import waiting_findings, work_findings
 from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.settings import WebSettings, WorkerSettings
@@ -61,6 +63,10 @@ async def examine(
         store = await store_findings(redis, known.store.redis, known.store.keys)
         for finding in store:
             yield finding
+        of_older = partial(migration_finding, known.store.redis, known.store.keys, may_copy=before_deploy)
+        if not_migrated := await asyncio.to_thread(of_older):
+            yield not_migrated
+            return
         is_away = any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store)
         keys = known.store.keys
         takes_writes = not any(finding.topic is Topic.REDIS_WRITES for finding in store)

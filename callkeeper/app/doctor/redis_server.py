@@ -3,19 +3,21 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from statistics import median
 from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from callkeeper.app.connections import other_mode
+from callkeeper.app.connections import blocking_redis, other_mode
 from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.app.redis_failure import SINGLE_REMEDY, redis_failure
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
 from callkeeper.app.redis_rights import REMEDY, missing_rights
 from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.migrating import Migration, NotMigrated
 from callkeeper.calls.store.writable import REFUSALS, refusal_of
 
 OLDEST: Final = (6, 2)
@@ -39,6 +41,22 @@ async def store_findings(redis: Redis, place: RedisLocation, keys: Keys = KEYS) 
     except (RedisError, OSError) as error:
         failure = redis_failure(place, error)
         return [fault(Topic.REDIS, f"{place.address} {failure.what}", failure.advice)]
+
+
+def migration_finding(place: RedisLocation, keys: Keys, *, may_copy: bool) -> Finding | None:
+    """Return the fault of data that an older release left and nobody copied; None also if Redis does not answer.
+
+    ``may_copy``: copy them, as the release step does.
+    """
+    try:
+        with suppress(RedisError, OSError), blocking_redis(place) as redis:
+            migration = Migration(redis, keys)
+            if may_copy and migration.is_needed():
+                migration.copy()
+            migration.require()
+    except NotMigrated as error:
+        return fault(Topic.REDIS, "its data are of an older release", " ".join(error.args))
+    return None
 
 
 async def _server_findings(redis: Redis, place: RedisLocation, keys: Keys) -> list[Finding]:

@@ -61,7 +61,7 @@ class AccountUse:
         """What workers of this installation act for, and since when each is missing, by our clock: infinite if it is not."""
         self.shared_with: tuple[str, ...] = ()
         """The prefixes of others that must not work at the same time, as `note` found. Any thread may ask."""
-        self._own = _Installation(keys.prefix, None if institutions is None else tuple(sorted(institutions)))
+        self._own = _Installation(keys.setting, None if institutions is None else tuple(sorted(institutions)))
 
     def note(self, redis: Redis) -> list[str]:
         """Note that this installation works, and return the prefixes of others that must not work at the same time.

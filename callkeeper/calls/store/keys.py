@@ -37,27 +37,34 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PREFIX = "ck"
-"""The default prefix of our keys."""
+"""The default prefix of our keys, as it is set."""
+
+LAYOUT = 2
+"""The number of this layout. It follows the prefix in the name of each key, so that ``callkeeper migrate`` can copy an
+older layout (releases up to 0.4.0 wrote none) and leave it to the release that wrote it."""
 
 FAILURE_TTL_S = 3600
 """How long a job can be read that failed without a bug, in seconds: its worker was killed, or the service was down."""
 
-QUEUE_NAME = "calls"
-"""The one RQ queue, at ``rq:queue:calls``.
+QUEUE_NAME = f"calls:{LAYOUT}"
+"""The one RQ queue, at ``rq:queue:calls:2``.
 
-RQ's keys always begin with ``rq:``, so under another prefix of ours the queue has another name.
+RQ's keys always begin with ``rq:``, so under another prefix or layout of ours the queue has another name.
 """
 
 
 class Keys:
     """Every key, built from one prefix (``ck`` by default).
 
-    ``queue_name`` is the RQ queue: ``calls``, or ``calls-<prefix>`` under another prefix.
+    ``setting`` is the prefix as it is set; no key of another installation begins with it and a colon. ``prefix`` is what
+    our keys begin with: the setting, the layout, and the family (``outbox``, ``archive``, or none). ``queue_name`` is the
+    RQ queue: ``calls:<layout>``, or ``calls-<setting>:<layout>`` under another prefix.
     """
 
-    def __init__(self, prefix: str = PREFIX, *, queue_name: str | None = None) -> None:
-        self.prefix = prefix
-        self.queue_name = queue_name or (QUEUE_NAME if prefix == PREFIX else f"{QUEUE_NAME}-{prefix}")
+    def __init__(self, setting: str = PREFIX, *, family: str = "") -> None:
+        self.setting = setting
+        prefix = self.prefix = f"{setting}:{LAYOUT}:{family}".rstrip(":")
+        self.queue_name = QUEUE_NAME if setting == PREFIX else f"calls-{setting}:{LAYOUT}"
         self.due = f"{prefix}:due"
         self.wake = f"{prefix}:wake"
         self.wakeup = f"{prefix}:wakeup"
@@ -82,7 +89,7 @@ class Keys:
         self.survey = f"{prefix}:survey"
         self.replicated = f"{prefix}:replicated"
         self.looked = f"{prefix}:looked"
-        self.token = f"{prefix}:token"
+        self.token = f"{setting}:token"  # of the account, so of all layouts; the web process's user may not read it
         self.refused = f"{prefix}:refused"
         self.outage_reported = f"{prefix}:outage-reported"
         self.epoch = f"{prefix}:epoch"
@@ -106,7 +113,7 @@ class Keys:
         self.deliveries = f"{prefix}:deliveries"
         self.receiver = f"{prefix}:receiver"
         self.untaken = f"{prefix}:untaken"
-        self.login_gate = f"{prefix}:token:gate"
+        self.login_gate = f"{setting}:token:gate"
         self.audit = f"{prefix}:audit"
         self.audit_archived = f"{prefix}:audit:archived"
         self.people = f"{prefix}:people"
@@ -114,18 +121,19 @@ class Keys:
         self.issued_tokens_used = f"{prefix}:desk-tokens:used"
         self.access_changes = f"{prefix}:access-changes"
         self.emergency_login = f"{prefix}:emergency-login"
+        self.migration = f"{prefix}:migration"
         self.queue = f"rq:queue:{self.queue_name}"
         self.failed_jobs = f"rq:failed:{self.queue_name}"
 
     @property
     def outbox(self) -> "Keys":
         """Return the keys of the outbox, which holds undelivered outcomes: same structures, same member names."""
-        return Keys(f"{self.prefix}:outbox", queue_name=self.queue_name)
+        return Keys(self.setting, family="outbox")
 
     @property
     def archive(self) -> "Keys":
         """Return the keys of the archive's outbox, which holds calls that wait to be archived: same structures."""
-        return Keys(f"{self.prefix}:archive", queue_name=self.queue_name)
+        return Keys(self.setting, family="archive")
 
     @property
     def attentions(self) -> tuple[str, ...]:
@@ -216,11 +224,8 @@ class Keys:
         return f"{self.prefix}:earlier:{institution_part(institution_key)}:{whose}"
 
     def look_backs(self, minute: int) -> str:
-        """Return the key that counts the look-backs of a minute, and the calls that asked for one in vain.
-
-        Not ``look-backs:``, in which release 0.4.0 counts with another limit.
-        """
-        return f"{self.prefix}:look-back-turns:{minute}"
+        """Return the key that counts the look-backs of a minute, and the calls that asked for one in vain."""
+        return f"{self.prefix}:look-backs:{minute}"
 
     def asking(self, about: str, period: int) -> str:
         """Return the key that a worker sets before it asks for the standing of an institution, or (empty) for all."""

@@ -47,17 +47,17 @@ class RedisTokenStore:
 
     Args:
         redis: May decode answers or not.
-        prefix: Of the keys ``{prefix}:token``, ``{prefix}:token:gate`` and ``{prefix}:refused``.
+        keys: The names of our keys.
         clock: Seconds, instead of Redis's own clock; for tests.
 
     Raises:
         redis.exceptions.RedisError: By every method, if Redis is down or refuses writes.
     """
 
-    def __init__(self, redis: Redis, prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
-        self._known = {name: _script(Keys(prefix), name) for name in get_args(_Name)}
+    def __init__(self, redis: Redis, keys: Keys = KEYS, *, clock: Callable[[], float] | None = None) -> None:
+        self._known = {name: _script(keys, name) for name in get_args(_Name)}
         self._scripts = {name: AsyncScript(redis, script.source) for name, script in self._known.items()}
-        self._claimer_key = Keys(prefix).claimer(secrets.token_hex(8))
+        self._claimer_key = keys.claimer(secrets.token_hex(8))
         self._calls = 0
         self._clock = clock
 

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.app.credentials import MIN_SECRET
+from callkeeper.app.terminal import say
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.migrating import Migration
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.demo.given_settings import GivenSettings
@@ -100,6 +103,10 @@ def demonstration(
     data.mkdir(parents=True, exist_ok=True)
     started = Fleet(data / "logs") if fleet is None else fleet
     with embedded_redis(data / "redis", while_waiting=started.while_waiting) as redis, started as fleet:
+        with BlockingRedis.from_url(redis.url) as client:
+            older = Migration(client, Keys())
+            if older.is_needed():
+                say(f"{older.copy()} keys of an older release copied; it is left as it was.")
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()

@@ -148,7 +148,7 @@ def test_commands_refuse_jobs_that_are_not_there(verb: str, queue: Queue) -> Non
     theirs = Queue("other", connection=queue.connection).enqueue("a.b")
     for job_id in (theirs.id, "gone", "<odd>"):
         told = command(queue, verb, job_id)
-        assert (told.exit_code, told.output) == (1, f"Error: there is no job {job_id} in the queue calls\n")
+        assert (told.exit_code, told.output) == (1, f"Error: there is no job {job_id} in the queue calls:2\n")
     assert theirs.get_status() == "queued"
     assert audited(queue) == []
 

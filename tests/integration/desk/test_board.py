@@ -610,7 +610,7 @@ async def test_settled_calls_are_listed_with_what_they_came_to(rig: BoardRig) ->
 async def test_no_worker_is_an_alarm(rig: BoardRig) -> None:
     """Without workers nothing moves: that stands above all calls."""
     assert "No worker is alive" in await rig.page()
-    await rig.redis.sadd("rq:workers:calls", "rq:worker:w1")
+    await rig.redis.sadd("rq:workers:calls:2", "rq:worker:w1")
     await rig.redis.hset("rq:worker:w1", "state", "busy")
     assert "No worker is alive" in await rig.page(), "RQ keeps workers that were killed for minutes"
     await rig.writer.write_async(rig.redis)

@@ -52,7 +52,7 @@ async def exported(rig: Rig) -> dict[str, frozenset[str]]:
         else:
             writer.figures.count(figure, *labels)
     await writer.write_async(rig.redis)
-    await rig.redis.hset("ck:attention", "c:cu-1:v", "parked")
+    await rig.redis.hset("ck:2:attention", "c:cu-1:v", "parked")
     await Pausing(rig.redis).pause(None, Pause(scope=PauseScope.ALL, operator="o", because="b", at=rig.clock.now))
     text = generate_latest(await read_everything(rig.redis, now=rig.clock.now)).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

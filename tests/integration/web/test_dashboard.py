@@ -85,7 +85,7 @@ async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Q
     assert shown["description"] == "advance: 37 calls, 35 checks, 1 enroll"
     assert shown["result"] == {"summary": "37 calls, 35 checks"}
     assert shown["status"] == "finished"
-    listed = (await ops.get("/rq/0/data/jobs/calls/finished/8/asc/1.json")).json()
+    listed = (await ops.get("/rq/0/data/jobs/calls:2/finished/8/asc/1.json")).json()
     assert [entry["description"] for entry in listed["jobs"]] == ["advance: 37 calls, 35 checks, 1 enroll"]
 
 
@@ -114,13 +114,13 @@ async def test_dashboard_shows_why_a_job_failed(ops: httpx.AsyncClient, queue: Q
     """A failed job is readable with its traceback, alone and in the list of failed ones."""
     job_id = failed_job(queue)
     assert "ZeroDivisionError: boom" in (await ops.get(f"/rq/0/data/job/{job_id}.json")).json()["exc_info"]
-    [listed] = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    [listed] = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
     assert "ZeroDivisionError: boom" in listed["exc_info"]
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/rq/", "/rq/0/view", "/rq/0/view/jobs", "/rq/0/view/workers", "/rq/0/view/jobs/calls/failed/8/asc/1"],
+    ["/rq/", "/rq/0/view", "/rq/0/view/jobs", "/rq/0/view/workers", "/rq/0/view/jobs/calls:2/failed/8/asc/1"],
 )
 async def test_dashboard_pages_open(path: str, ops: httpx.AsyncClient, queue: Queue) -> None:
     """Every page opens, with scripts and styles under its own mount point, and shows the address we gave it."""
@@ -213,7 +213,7 @@ async def test_dashboard_shows_no_buttons_but_the_command(ops: httpx.AsyncClient
     """No page and no template has a button that would be refused. Each page names the command."""
     job_id = failed_job(queue)
     paths = [f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/"]
-    paths += [f"/rq/0/view/jobs/calls/{registry}/8/asc/1" for registry in ("queued", "failed", "finished")]
+    paths += [f"/rq/0/view/jobs/calls:2/{registry}/8/asc/1" for registry in ("queued", "failed", "finished")]
     for path in paths:
         page = (await ops.get(path)).text
         shown = page.partition('<script nonce="')[0]
@@ -261,7 +261,7 @@ async def test_dashboard_never_unpickles(
     trap = tmp_path_factory.mktemp("trap") / "sprung"
     job_id = failed_job(queue)
     redis.hset(f"rq:job:{job_id}", field, pickle.dumps(Planted(str(trap))))
-    await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")
+    await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")
     await ops.get(f"/rq/0/data/job/{job_id}.json")
     await ops.get(f"/rq/0/view/job/{job_id}")
     assert not trap.exists()
@@ -282,7 +282,7 @@ async def test_dashboard_shows_the_others_beside_a_broken_job(
     """C10: an unreadable job hides no other."""
     good, bad = failed_job(queue, "good"), failed_job(queue, "bad")
     redis.hset(f"rq:job:{bad}", mapping=broken)  # type: ignore[arg-type]  # redis types keys as invariant
-    listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    listed = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
     assert {entry["id"] for entry in listed} == {good, bad}
 
 
@@ -290,8 +290,8 @@ async def test_dashboard_shows_the_others_beside_an_odd_id(ops: httpx.AsyncClien
     """C10: an id that RQ would not give hides no other job."""
     job_id, odd = failed_job(queue), "<img src=x onerror=alert(1)>"
     redis.hset(f"rq:job:{odd}", mapping={"created_at": "x", "data": b"x", "origin": "calls"})
-    redis.zadd("rq:failed:calls", {odd: 2e9})
-    listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    redis.zadd("rq:failed:calls:2", {odd: 2e9})
+    listed = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
     assert [entry["id"] for entry in listed] == [job_id]
 
 
@@ -300,14 +300,14 @@ async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, q
     job_id = failed_job(queue)
     bomb = b64encode(zlib.compress(b"a" * (2 * MAX_SHOWN)))
     redis.xadd(f"rq:results:{job_id}", {"type": 2, "exc_string": bomb})
-    [listed] = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    [listed] = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
     assert (listed["id"], listed["exc_info"]) == (job_id, None)
 
 
 async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Queue) -> None:
     """Descriptions, results and tracebacks are escaped in the page."""
     job_id = failed_job(queue)
-    for path in (f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/0/view/jobs/calls/failed/8/asc/1"):
+    for path in (f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/0/view/jobs/calls:2/failed/8/asc/1"):
         page = (await ops.get(path)).text
         assert "<%- d." in page
         assert "<%= d." not in page

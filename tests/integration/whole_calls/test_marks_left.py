@@ -257,4 +257,4 @@ async def test_mark_that_a_call_left_under_its_alternate_id_is_taken_back(rig: R
     assert [await rig.redis.zcard(one) for one in numbers] == [2]
     await rig.note(call, Withdrawn(operator="bob", said_at=rig.clock.now, wish="w1", what="distrusted"))
     await rig.run(20)
-    assert await rig.redis.keys("ck:earlier:*") == []
+    assert await rig.redis.keys("ck:2:earlier:*") == []

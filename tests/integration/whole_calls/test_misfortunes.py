@@ -49,7 +49,7 @@ class Broken(Altered):
 
 def item(call: Call) -> str:
     """Return the key of a call's stored state."""
-    return f"ck:item:{CallId(call.institution_key, call.voice_id).member}"
+    return f"ck:2:item:{CallId(call.institution_key, call.voice_id).member}"
 
 
 async def test_call_whose_step_always_raises_is_parked(rig: Rig) -> None:
@@ -97,7 +97,7 @@ async def test_corrupt_note_is_parked_and_harms_no_other(rig: Rig) -> None:
     """A note that cannot be read parks its call only."""
     corrupt, other = rig.stage.call(END), rig.stage.call(END)
     await rig.run(5)
-    await rig.redis.hset(f"ck:inbox:{CallId(KEY, corrupt.voice_id).member}", "odd", b"{}")
+    await rig.redis.hset(f"ck:2:inbox:{CallId(KEY, corrupt.voice_id).member}", "odd", b"{}")
     await rig.run(125)
     assert list((await rig.queries.attention()).values()) == ["parked"]
     assert (await rig.record(other)).life.phase is Phase.SETTLED
@@ -105,10 +105,10 @@ async def test_corrupt_note_is_parked_and_harms_no_other(rig: Rig) -> None:
 
 async def test_foreign_name_in_the_due_set_is_removed(rig: Rig) -> None:
     """A name that we never write, with a record behind it, is forgotten and fails nothing."""
-    await rig.redis.hset("ck:item:zz", "rec", b"?")
-    await rig.redis.zadd("ck:due", {"zz": 0})
+    await rig.redis.hset("ck:2:item:zz", "rec", b"?")
+    await rig.redis.zadd("ck:2:due", {"zz": 0})
     await rig.run(1)
-    assert await rig.redis.zscore("ck:due", "zz") is None
+    assert await rig.redis.zscore("ck:2:due", "zz") is None
     assert rig.shift.failures == []
 
 
@@ -309,7 +309,7 @@ async def test_shift_works_until_nothing_is_due(rig: Rig) -> None:
     tally = await shift.run()
     assert tally.counts["assigned"] == 1
     assert rig.ledger(call)["assign"] == 1
-    assert await rig.redis.zscore("ck:due", institution_member(KEY)) > rig.now_ms()
+    assert await rig.redis.zscore("ck:2:due", institution_member(KEY)) > rig.now_ms()
 
 
 async def test_shift_that_was_told_to_stop_claims_nothing(rig: Rig) -> None:

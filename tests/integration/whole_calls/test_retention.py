@@ -85,11 +85,11 @@ async def test_months_of_calls_leave_no_more_than_days_of_them(kept: Rig, days: 
     for _ in range(days // PASSING):
         await live_some_days(kept)
     late = await sizes(kept.redis)
-    assert early["ck:trail"] > 6
+    assert early["ck:2:trail"] > 6
     # By its length, at a hundred thousand; by the names that there are; by 90 days and 35 days of their own.
-    assert late["ck:hours"] <= 2 * 91
-    assert late["ck:rules"] <= 40
-    for bounded in ("ck:changes", "ck:figures", "ck:hours", "ck:rules"):
+    assert late["ck:2:hours"] <= 2 * 91
+    assert late["ck:2:rules"] <= 40
+    for bounded in ("ck:2:changes", "ck:2:figures", "ck:2:hours", "ck:2:rules"):
         early.pop(bounded)
         late.pop(bounded)
     assert late == early

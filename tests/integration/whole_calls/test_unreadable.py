@@ -51,8 +51,8 @@ SHARED = {
     "the breaker of a number that nobody can count to": (KEYS.breakers, KEY, b"5 " + b"9" * 30 + b" 1 failure"),
     "the breaker of no institution": (KEYS.breakers, GARBAGE, GARBAGE),
     "when a queue was looked at": (KEYS.looked, KEY, GARBAGE),
-    "the token's expiry": (f"{KEYS.prefix}:token", "expires", b"later"),
-    "the token's institutions": (f"{KEYS.prefix}:token", "institutions", GARBAGE),
+    "the token's expiry": (KEYS.token, "expires", b"later"),
+    "the token's institutions": (KEYS.token, "institutions", GARBAGE),
     "the login's pause": (KEYS.login_gate, "shut", b"later"),
     "the login's lease": (KEYS.login_gate, "lease", b"later"),
     "an access that was refused": (KEYS.refused, f"queue {KEY}", b"later"),
@@ -98,7 +98,7 @@ async def test_member_that_is_no_text_is_removed(rig: Rig) -> None:
     await rig.run(20)
     member: Any = b"c:cu-1:\xff\xfe"
     await rig.redis.zadd(KEYS.due, {member: 0})
-    await rig.redis.hset(b"ck:item:" + member, "rec", "x")
+    await rig.redis.hset(b"ck:2:item:" + member, "rec", "x")
     assert await seconds_to_assign(rig) is not None
     assert await rig.redis.zscore(KEYS.due, member) is None
     assert noticed(rig)["member"] == 1

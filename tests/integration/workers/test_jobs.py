@@ -145,8 +145,8 @@ async def test_job_of_a_killed_worker_is_no_bug(redis: Redis, redis_url: str) ->
     worker = CallWorker(redis, job_class=employed, on_stop=lambda: None, leave=lambda _: None)
     job = employed.fetch(stock(redis).enqueue(ADVANCE).id, redis, JSONSerializer)
     execution = worker.prepare_execution(job)
-    redis.lrem("rq:queue:calls", 0, job.id)
-    redis.zadd("rq:wip:calls", {execution.composite_key: 1})
+    redis.lrem("rq:queue:calls:2", 0, job.id)
+    redis.zadd("rq:wip:calls:2", {execution.composite_key: 1})
     worker.clean_registries()  # type: ignore[no-untyped-call]
     assert fetch(redis, job.id).is_failed
     assert fetch(redis, job.id).description == (
@@ -169,7 +169,7 @@ async def test_job_that_failed_by_a_bug_is_counted_for_a_week(redis: Redis, redi
 
 def kept_for_s(redis: Redis, job_id: str) -> float:
     """Return for how long a failed job will be listed."""
-    until_s = redis.zscore("rq:failed:calls", job_id)
+    until_s = redis.zscore("rq:failed:calls:2", job_id)
     assert isinstance(until_s, float)
     return until_s - time.time()
 
@@ -184,8 +184,8 @@ def raw(**fields: bytes) -> Callable[[Redis], str]:
 
     def put(redis: Redis) -> str:
         redis.hset("rq:job:odd", mapping=fields)  # type: ignore[arg-type]
-        redis.rpush("rq:queue:calls", "odd")
-        redis.sadd("rq:queues", "rq:queue:calls")
+        redis.rpush("rq:queue:calls:2", "odd")
+        redis.sadd("rq:queues", "rq:queue:calls:2")
         return "odd"
 
     return put

@@ -94,7 +94,7 @@ async def test_institution_missing_from_the_login_of_a_new_worker_is_kept(rig: R
     await rig.run(10)
     own(rig, False)
     rig.stage.advance(3700)
-    await rig.redis.delete("ck:institutions")
+    await rig.redis.delete("ck:2:institutions")
     other = Rig(rig.stage, rig.redis, login=OFTEN)
     await other.institutions.refresh()
     own(rig, True)
@@ -108,7 +108,7 @@ async def test_missing_institution_affects_no_other(rig: Rig) -> None:
     """If a missing institution cannot be read any more, others are not affected."""
     await rig.run(10)
     own(rig, False)
-    await rig.redis.delete("ck:institutions")
+    await rig.redis.delete("ck:2:institutions")
     await log_in_anew(rig)
     call = rig.stage.call(END, key=OTHER)
     assert await assigned_after_s(rig, call) <= 10

@@ -119,7 +119,7 @@ async def test_without_a_limit_redis_is_not_asked(rig: Rig, redis: Redis) -> Non
     """Nothing set and no 429: no permit leaves a trace in Redis, and nothing is postponed."""
     crowd(rig, 3)
     await rig.run(30)
-    assert not await redis.keys("ck:permits*")
+    assert not await redis.keys("ck:2:permits*")
     assert await budget_use(redis, Keys()) == []
 
 
@@ -132,9 +132,9 @@ async def test_look_back_without_a_turn_takes_no_permit(make: Callable[..., Stor
     held = await gate.ask(wanted, now)
     assert held is not None
     assert (held.why, held.permits) == (Why.LOOK_BACKS, 0)
-    assert not await redis.keys("ck:permits*")
+    assert not await redis.keys("ck:2:permits*")
     assert await gate.ask(with_fields(wanted, looks_back=False), now) is None
-    assert await redis.keys("ck:permits*")
+    assert await redis.keys("ck:2:permits*")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ async def test_budget_and_those_that_wait_are_forgotten(make: Callable[..., Stor
     budget = make(2.0).budget
     await take(budget, Permit.READ, "r", 3)
     await budget.wait_s(Permit.EFFECT, "e", KEY)
-    kept = await redis.keys("ck:permits*")
+    kept = await redis.keys("ck:2:permits*")
     assert len(kept) == 3
     assert [key for key in kept if not 0 < await redis.ttl(key) <= 3600] == []
 

@@ -110,7 +110,7 @@ def test_trail_comes_back_as_it_was_written(lines: tuple[Entry, ...]) -> None:
 def test_keys_of_different_things_differ() -> None:
     """No two things share a key, and every key but RQ's own begins with the prefix."""
     keys, member = Keys("ck"), CallId("cu-1", "v-1").member
-    names = [value for name, value in vars(keys).items() if name not in {"prefix", "queue_name"}]
+    names = [value for name, value in vars(keys).items() if name not in {"setting", "prefix", "queue_name"}]
     names += [keys.item(member), keys.inbox(member), keys.trail(member), keys.alias("cu-1", "v-1")]
     names += [keys.sample("cu-1"), keys.opened("cu-1")]
     assert len(set(names)) == len(names)

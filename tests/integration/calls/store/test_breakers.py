@@ -213,7 +213,7 @@ async def test_breakers_are_forgotten_in_an_hour(store: Store, redis: Redis) -> 
     """Those of institutions that nobody acts for any more would stay for ever."""
     await fail(store, "cu-1")
     await store.breakers.report(RequestResult.FAILURE, "cu-1", EndpointKind.CHECK, member="c:cu-1:v-1")
-    kept = [store.keys.breakers, store.keys.endpoints, "ck:unchecked:cu-1"]
+    kept = [store.keys.breakers, store.keys.endpoints, "ck:2:unchecked:cu-1"]
     assert [0 < await redis.ttl(key) <= 3600 for key in kept] == [True] * 3
 
 
@@ -515,7 +515,7 @@ async def test_parked_call_is_in_a_schedule(store: Store, redis: Redis, hand: Ha
     hand.ms += SEARCH_EVERY_MS
     await store.claim(10)
     await store.enlist(["cu-1"])
-    assert await redis.zrange("ck:parked:cu-1", 0, -1) == [call.member.encode()]
+    assert await redis.zrange("ck:2:parked:cu-1", 0, -1) == [call.member.encode()]
     assert await redis.zscore(store.keys.due, call.member) is None
 
 

@@ -76,7 +76,7 @@ async def dump(redis: Redis) -> dict[bytes, Any]:
     """Return everything that is stored."""
     client: Any = redis
     stored: dict[bytes, Any] = {}
-    for key in sorted(await client.keys("ck:*")):
+    for key in sorted(await client.keys("ck:2:*")):
         match await client.type(key):
             case b"hash":
                 stored[key] = await client.hgetall(key)
@@ -272,7 +272,7 @@ async def test_worker_is_told_when_something_is_due(redis: Redis, hand: Hand) ->
 
 async def test_save_without_entries_tells_nobody(redis: Redis, hand: Hand) -> None:
     """Neither those who follow the stream of changes nor the delivery of outcomes."""
-    outbox = Keys("ck:outbox")
+    outbox = Keys().outbox
     store = Store(redis, now_ms=hand, outbox=outbox)
     await live(store)
     assert await redis.exists(store.keys.changes, outbox.due) == 0
@@ -635,7 +635,7 @@ async def test_merged_record_that_the_queue_lists_after_all_follows_no_assign_ag
 
 async def test_call_that_goes_on_is_due_at_the_outbox_after_it_was_done_there(redis: Redis, hand: Hand) -> None:
     """A later line of its trail may be an outcome that must be delivered, such as what a person found out."""
-    outbox = Keys("ck:outbox")
+    outbox = Keys().outbox
     calls, deliveries = Store(redis, now_ms=hand, outbox=outbox), Store(redis, now_ms=hand, keys=outbox)
     await calls.note(A, HINT)
     for _ in range(2):

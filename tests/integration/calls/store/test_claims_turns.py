@@ -108,7 +108,7 @@ async def test_claim_that_takes_nothing_copies_nothing(store: Store, redis: Redi
     """Workers claim all the time while the service is away."""
     await due(store, redis, hand, "cu-1", 10, ago_ms=LONG_AGO_MS)
     await store.claim(0)
-    assert await redis.keys("ck:turn*") == []
+    assert await redis.keys("ck:2:turn*") == []
 
 
 async def test_copies_expire_and_institutions_without_due_calls_are_forgotten(
@@ -119,7 +119,7 @@ async def test_copies_expire_and_institutions_without_due_calls_are_forgotten(
     await due(store, redis, hand, "cu-few", 1, ago_ms=LONG_AGO_MS)
     await store.claim(10)
     assert await redis.zrange(store.keys.due.replace(":due", ":turns"), 0, -1) == [b"cu-1"]
-    copies = await redis.keys("ck:turn*")
+    copies = await redis.keys("ck:2:turn*")
     assert len(copies) == 3
     assert [key for key in copies if await redis.ttl(key) <= 0] == []
 

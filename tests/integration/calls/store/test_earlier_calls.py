@@ -226,7 +226,9 @@ async def test_marks_are_left_under_a_limited_number_of_numbers_and_all_taken_ba
 
     async def places() -> int:
         mark = "rejected:v-1"
-        return len([one async for one in rig.redis.scan_iter("ck:earlier:*:n:*") if await rig.redis.zscore(one, mark)])
+        return len(
+            [one async for one in rig.redis.scan_iter("ck:2:earlier:*:n:*") if await rig.redis.zscore(one, mark)]
+        )
 
     for n in range(MOST_NUMBERS + 2):
         shown = with_fields(call, names=with_fields(call.names, phone_number=f"555040000{n}"))
@@ -242,7 +244,7 @@ async def test_mark_that_an_earlier_release_left_under_the_number_is_taken_back(
     record = without_reject(with_stored(await rig.record(call), marked_numbers=()))
     kept: dict[str, Any] = {"policies": rig.book.policies, "days": 30, "now": rig.clock.now}
     await rig.store.earlier_calls.keep(rig.call_id(call), record, **kept)
-    assert await rig.redis.keys("ck:earlier:*") == []
+    assert await rig.redis.keys("ck:2:earlier:*") == []
 
 
 async def test_what_the_wrong_member_s_calls_showed_does_not_count_for_the_right_one(rig: Rig) -> None:
@@ -262,7 +264,7 @@ async def test_mark_under_the_alternate_id_and_a_former_member_is_taken_back(rig
     call = await rig.store.earlier_calls.keep(CallId(KEY, "a-1"), call, **kept)
     merged = with_stored(without_reject(call), alternate_id="a-1", person_id="p-other")
     await rig.store.earlier_calls.keep(CallId(KEY, "v-1"), merged, **kept)
-    places = await rig.redis.keys("ck:earlier:*")
+    places = await rig.redis.keys("ck:2:earlier:*")
     assert [mark for place in places for mark in await rig.redis.zrange(place, 0, -1) if mark.endswith(b":a-1")] == []
 
 
@@ -287,7 +289,7 @@ async def test_withheld_number_finds_nothing(rig: Rig) -> None:
         await rig.run(80)
         assert (await rig.record(first)).seen.rejected
         assert await before(rig, await begun(rig, phone_number=withheld, persons=[])) == set()
-    assert await rig.redis.keys("ck:earlier:*") == []
+    assert await rig.redis.keys("ck:2:earlier:*") == []
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ async def test_call_without_a_finding_leaves_nothing(rig: Rig, kind: Kind, text:
     """A validation rule's reject meets members too, and a case under review is no finding."""
     await begun(rig, Happening(kind, 1, text))
     await rig.run(80)
-    assert await rig.redis.keys("ck:earlier:*") == []
+    assert await rig.redis.keys("ck:2:earlier:*") == []
 
 
 async def test_fraud_of_an_earlier_call_is_known_and_taken_back_when_the_case_is(rig: Rig) -> None:
@@ -328,7 +330,7 @@ async def test_enroll_that_a_reject_took_back_is_known(rig: Rig) -> None:
 async def test_earlier_calls_are_forgotten_after_the_days_of_the_rules(rig: Rig, redis: Redis) -> None:
     """The keys expire, and older marks are ignored."""
     await rejected(rig)
-    places = await redis.keys("ck:earlier:*")
+    places = await redis.keys("ck:2:earlier:*")
     assert len(places) == 2
     for place in places:
         assert 29 * DAY_S < await redis.ttl(place) <= 30 * DAY_S
@@ -340,7 +342,7 @@ async def test_rules_without_history_keep_and_look_up_nothing(sandbox_asgi: Asgi
     """``[history] days = 0``: the institution's choice."""
     rig = a_rig(sandbox_asgi, redis, replace(load_rules(None), history_days=0))
     await rejected(rig)
-    assert await redis.keys("ck:earlier:*") == []
+    assert await redis.keys("ck:2:earlier:*") == []
     assert await before(rig, await begun(rig)) == set()
 
 
@@ -348,10 +350,10 @@ async def test_marks_are_few_and_name_no_number(rig: Rig, redis: Redis) -> None:
     """Redis holds a keyed hash of the number, and no more than the newest marks of a member."""
     untyped: Any = redis
     record = await rig.record(await rejected(rig))
-    places = [str(place, "utf-8") for place in await untyped.keys("ck:earlier:*")]
+    places = [str(place, "utf-8") for place in await untyped.keys("ck:2:earlier:*")]
     assert sorted(re.sub("[0-9a-f]{32}", "HASH", place) for place in places) == [
-        f"ck:earlier:{KEY}:n:HASH",
-        f"ck:earlier:{KEY}:p:p-home",
+        f"ck:2:earlier:{KEY}:n:HASH",
+        f"ck:2:earlier:{KEY}:p:p-home",
     ]
     stored = [*places, *[str(await redis.zrange(place, 0, -1)) for place in places]]
     assert not any(HOME in text for text in stored)

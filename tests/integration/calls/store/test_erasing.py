@@ -602,7 +602,7 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: Redis, r
     assert told.output == f"Redis: 1 call is erased; 0 calls are under a hold; {marks}\n"
     stored = await everything(redis, None)
     assert [text for text in ("12025550001", "v-lost", "Vale1", "her dog", "sounds odd") if text in stored] == []
-    places = {key.decode() async for key in redis.scan_iter("ck:earlier:*")}
+    places = {key.decode() async for key in redis.scan_iter("ck:2:earlier:*")}
     assert places == {keys.earlier(KEY, "p:p-2"), keys.earlier(KEY, "n:+12025559990001"), keys.earlier(KEY, "p:p-1")}
     assert await redis.zrange(keys.earlier(KEY, "p:p-2"), 0, -1) == [b"fraud:v-2"]
     left = {b"unenrolled:v-expired", b"suspected:v-expired"}  # a person distrusted the caller
@@ -921,7 +921,7 @@ async def test_later_event_of_an_erased_call_brings_nothing_back(
     await rig.archive()
     words = (*CANARIES, hashed_number(NUMBER, number_key(rig.config.access_token)) or "")
     left = [line[:60] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *words)]
-    assert [line.partition(" ")[0] for line in left] == ["b'ck:events'"] * (later == "unknown id")
+    assert [line.partition(" ")[0] for line in left] == ["b'ck:2:events'"] * (later == "unknown id")
     assert (await rig.record(call)).life.reason != "lost"
 
 

@@ -43,7 +43,7 @@ ASKED = CheckWish(operator="ann", said_at=START, wish="w-2")
 Sent = tuple[str, Sequence[Any], Sequence[Any]]
 """A script's name, its keys and its arguments."""
 
-FLEETING = {b"ck:wake", b"ck:wakeup"}
+FLEETING = {b"ck:2:wake", b"ck:2:wakeup"}
 """What wakes workers: it lives for a second, and one wake-up more or less is late by no more than that."""
 
 
@@ -170,9 +170,9 @@ class Life:
 def lasting(stored: dict[bytes, Any]) -> dict[bytes, Any]:
     """Leave out what ends by itself within a minute, and until when Redis was seen to be there."""
     return {
-        key: {k: v for k, v in value.items() if k not in {b"seen", b"claimed_ms"}} if key == b"ck:epoch" else value
+        key: {k: v for k, v in value.items() if k not in {b"seen", b"claimed_ms"}} if key == b"ck:2:epoch" else value
         for key, value in stored.items()
-        if key not in FLEETING and not key.startswith(b"ck:process:")
+        if key not in FLEETING and not key.startswith(b"ck:2:process:")
     }
 
 
@@ -207,7 +207,7 @@ async def test_look_that_is_asked_for_again_is_a_look_more(redis: Redis, hand: H
     life = Life(redis, hand)
     await life.store.request_listing(KEY, Ask.WIDE)
     await life.repeat(life.sent[-1])
-    assert await redis.hlen("ck:inbox:i:cu-1") == 1
+    assert await redis.hlen("ck:2:inbox:i:cu-1") == 1
 
 
 TOKEN_STEPS: list[Callable[[RedisTokenStore], Awaitable[object]]] = [

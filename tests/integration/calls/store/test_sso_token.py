@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.sso_token import RedisTokenStore, barred_scopes
 from callkeeper.service import (
     LoginGranted,
@@ -166,10 +167,10 @@ async def test_old_refusal_bars_nothing_when_the_clock_goes_back(redis_store: Re
 async def test_redis_keeps_the_token_in_one_key_with_a_ttl(redis_url: str) -> None:
     """The token's value stands under its own key only, which goes by itself; Redis's own clock is used."""
     async with Redis.from_url(redis_url, decode_responses=True) as redis:
-        store = RedisTokenStore(redis, "px")
+        store = RedisTokenStore(redis, Keys("px"))
         await issue(store)
         numbered, *stored = sorted(map(str, await redis.keys("*")))
-        assert numbered.startswith("px:claimer:")
+        assert numbered.startswith("px:2:claimer:")
         assert stored == ["px:token", "px:token:gate"]
         assert 0 < await redis.ttl(numbered) <= 86_400
         assert 1_799_000 < await redis.pttl("px:token") <= 1_800_000

@@ -79,5 +79,5 @@ def test_installations_with_different_prefixes_share_no_key_and_no_queue() -> No
     one, other = Keys("bank-a"), Keys("bank-b")
     ours, theirs = set(vars(one).values()), set(vars(other).values())
     assert not ours & theirs
-    assert one.outbox.queue == one.queue == "rq:queue:calls-bank-a"
-    assert Keys().queue_name == "calls"
+    assert one.outbox.queue == one.queue == "rq:queue:calls-bank-a:2"
+    assert Keys().queue_name == "calls:2"

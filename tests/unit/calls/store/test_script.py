@@ -62,7 +62,7 @@ def test_arguments_are_in_the_order_of_the_first_lines() -> None:
         },
         ["id", b"note"],
     )
-    assert keys == ["ck:item:c:cu-1:v-1", "ck:inbox:c:cu-1:v-1", "ck:due", "ck:attention", "i", "t", "a"]
+    assert keys == ["ck:2:item:c:cu-1:v-1", "ck:2:inbox:c:cu-1:v-1", "ck:2:due", "ck:2:attention", "i", "t", "a"]
     assert args == [7, "c:cu-1:v-1", "n", 60, 1, "id", b"note"]
 
 

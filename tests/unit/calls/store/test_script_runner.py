@@ -116,7 +116,7 @@ def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_late_answer_of_a_replaced_server_confirms_nothing() -> None:
     """A write that the old master answers after another connection has found the new one may be lost with the old."""
-    redis, replication = Watched(), Replication(Figures(), key="ck:replicated")
+    redis, replication = Watched(), Replication(Figures(), key="ck:2:replicated")
     assert await replication.execute(redis, Pipe(OLD)) == ["written"]
     redis.master = NEW
     assert await replication.execute(redis, Pipe(NEW)) == ["written"]
@@ -126,7 +126,7 @@ async def test_late_answer_of_a_replaced_server_confirms_nothing() -> None:
 
 async def test_first_answer_of_a_replaced_server_confirms_nothing() -> None:
     """A server that two replacements in a row have left without replicas is not the master that it says it is."""
-    redis, replication = Watched(), Replication(Figures(), key="ck:replicated")
+    redis, replication = Watched(), Replication(Figures(), key="ck:2:replicated")
     redis.master = NEW
     with pytest.raises(RedisConnectionError):
         await replication.execute(redis, Pipe(OLD))
@@ -144,7 +144,7 @@ async def test_first_answer_of_a_replaced_server_confirms_nothing() -> None:
 )
 async def test_replica_that_may_have_taken_over_is_asked_about(pipe: Pipe) -> None:
     """The replica that is promoted does not confirm. The others still confirm the old master's writes."""
-    redis, replication = Watched(), Replication(Figures(), key="ck:replicated")
+    redis, replication = Watched(), Replication(Figures(), key="ck:2:replicated")
     redis.further = Pipe(OLD, 1, 2)
     for _ in range(2):
         assert await replication.execute(redis, Pipe(OLD, 1, 2)) == ["written"]
@@ -156,7 +156,7 @@ async def test_replica_that_may_have_taken_over_is_asked_about(pipe: Pipe) -> No
 
 async def test_first_write_is_confirmed_by_its_own_server() -> None:
     """The wait for the replicas that the first answer names goes to another server if the first one has died since."""
-    redis, replication = Watched(), Replication(Figures(), key="ck:replicated")
+    redis, replication = Watched(), Replication(Figures(), key="ck:2:replicated")
     redis.further = Pipe(NEW, 1)
     with pytest.raises(RedisConnectionError):
         await replication.execute(redis, Pipe(OLD, 1, 2))
@@ -164,7 +164,7 @@ async def test_first_write_is_confirmed_by_its_own_server() -> None:
 
 async def test_master_that_was_restarted_confirms() -> None:
     """Its replicas are not back yet, and the sentinels name it as before."""
-    redis, replication = Watched(), Replication(Figures(), key="ck:replicated")
+    redis, replication = Watched(), Replication(Figures(), key="ck:2:replicated")
     redis.further = Pipe(OLD, 1, 2)
     assert await replication.execute(redis, Pipe(OLD, 1, 2)) == ["written"]
     assert await replication.execute(redis, Pipe(OLD, arrivals=0)) == ["written"]
