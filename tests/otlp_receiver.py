@@ -1,16 +1,14 @@
-"""A collector for tests: takes spans and figures by OTLP over HTTP, and can fail, hang or answer byte by byte."""
+"""A collector for tests: takes spans by OTLP over HTTP, and can fail or hang."""
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from tests.waiting import until
 
@@ -64,32 +62,18 @@ def spans_in(body: bytes) -> Iterator[SentSpan]:
 
 @dataclass(slots=True)
 class OtlpReceiver:
-    """What arrived. ``status`` is answered; with ``hangs`` nothing is. ``trickles``: "head" or "body" never ends."""
+    """What arrived. ``status`` is answered; with ``hangs`` nothing is."""
 
     url: str = ""
     status: int = 200
     hangs: bool = False
-    trickles: str = ""
     traces: list[bytes] = field(default_factory=list)
-    metrics: list[bytes] = field(default_factory=list)
     asked: int = 0
 
     @property
     def spans(self) -> list[SentSpan]:
         """Return all spans, by time."""
         return sorted((span for body in list(self.traces) for span in spans_in(body)), key=lambda span: span.began_s)
-
-    @property
-    def figures(self) -> list[tuple[dict[str, str | int], dict[str, Metric]]]:
-        """Return the sender and the metrics by name, of each export."""
-        return [
-            (
-                words_of(source.resource.attributes),
-                {each.name: each for scope in source.scope_metrics for each in scope.metrics},
-            )
-            for body in list(self.metrics)
-            for source in ExportMetricsServiceRequest.FromString(body).resource_metrics
-        ]
 
 
 @contextmanager
@@ -104,24 +88,11 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
             if receiver.hangs:
                 is_over.wait(60)
                 return
-            if receiver.trickles == "head":
-                self.trickle(b"HTTP/1.1 200 OK\r\nx: ")
-                return
             if receiver.status == 200:
-                {"/v1/traces": receiver.traces, "/v1/metrics": receiver.metrics}[self.path].append(body)
+                receiver.traces.append(body)
             self.send_response(receiver.status)
-            self.send_header("location", "/v1/logs")
-            self.send_header("content-length", "1000000" if receiver.trickles else "0")
+            self.send_header("content-length", "0")
             self.end_headers()
-            if receiver.trickles:
-                self.trickle(b"")
-
-        def trickle(self, begin: bytes) -> None:
-            """Send a byte now and then, until the client leaves or the block ends."""
-            with suppress(OSError):
-                self.wfile.write(begin)
-                while not is_over.wait(0.05):
-                    self.wfile.write(b"x")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Log nothing."""
@@ -135,7 +106,7 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
     try:
         yield receiver
     finally:
-        receiver.status, receiver.hangs, receiver.trickles = 200, False, ""
+        receiver.status, receiver.hangs = 200, False
         is_over.set()
         _wait_for_senders()
         server.shutdown()
@@ -146,7 +117,7 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
 def _wait_for_senders() -> None:
     """Let this process send what it still has: a thread that tries again draws from `random`, which upsets Hypothesis."""
     for thread in threading.enumerate():
-        if thread.name in {"telemetry's end", "OtelBatchSpanRecordProcessor", "figures by OTLP"}:
+        if thread.name in {"telemetry's end", "OtelBatchSpanRecordProcessor"}:
             thread.join(10)
             assert not thread.is_alive(), f"{thread.name} goes on after its test"
 

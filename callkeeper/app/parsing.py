@@ -146,11 +146,6 @@ requested_by: Final = per_institution(_username, "username")
 keep_archive: Final = per_institution(span("yd", "1d", "9999y"), "length")
 
 
-def is_true(text: str) -> bool:
-    """Read a boolean of OpenTelemetry: everything except "true" is false."""
-    return text.lower() == "true"
-
-
 def yes_or_no(text: str) -> bool:
     """Read ``yes`` or ``no``."""
     return one_of(("yes", "no"))(text) == "yes"
@@ -276,20 +271,9 @@ def outcome_url(text: str) -> str:
 
 
 def collector(text: str) -> str:
-    """Read the base address of a collector. Plain http is usual within a cluster: spans and figures hold no secrets."""
+    """Read the base address of a collector. Plain http is usual within a cluster: spans hold no secrets."""
     _split_address(text)
     return text
-
-
-def otlp_headers(text: str) -> Secret:
-    """Read headers for a collector: ``name=value`` with commas between them."""
-    are_pairs = all(_OTLP_HEADER.fullmatch(pair.strip()) for pair in text.split(","))
-    ensure(are_pairs, "must be name=value, separated by commas; other characters percent-encoded")
-    return Secret(text)
-
-
-_OTLP_HEADER: Final = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+[ \t]*=[ \t]*[\x20\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+")
-"""What the SDK accepts. It would write anything else into the log as it is."""
 
 
 def issuer(text: str) -> str:

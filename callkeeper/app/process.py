@@ -155,11 +155,10 @@ def _wait_for(child: int) -> int:
 
 def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
     """Return the extras that settings need besides that of the process, each with the variable that needs it."""
-    telemetry = settings.telemetry
     asked = {
         "alerts": ("CALLKEEPER_ALERT_URLS", bool(settings.alerts.addresses)),
         "archive": ("CALLKEEPER_ARCHIVE_URL", settings.archive is not None),
-        "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", telemetry is not None and telemetry.is_wanted),
+        "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", settings.telemetry is not None),
         "oidc": ("CALLKEEPER_OIDC_ISSUER", isinstance(settings, WebSettings) and settings.oidc is not None),
     }
     return {extra: variable for extra, (variable, is_set) in asked.items() if is_set}
@@ -168,16 +167,15 @@ def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
 def telemetry_of(
     settings: WebSettings | WorkerSettings, kind: Kind, log: FilteringBoundLogger
 ) -> AbstractContextManager[None]:
-    """Return what sends spans and figures while it is entered; nothing where there is no collector, or a hindrance."""
-    if settings.telemetry is None or not settings.telemetry.is_wanted:
+    """Return what sends spans while it is entered; nothing where there is no collector, or the extra is missing."""
+    if settings.telemetry is None:
         return nullcontext()
-    hindrance = settings.telemetry.hindrance or (how_to_install(lacking) if (lacking := missing(["otel"])) else None)
-    if hindrance is not None:
-        log.warning("telemetry_off", because=hindrance)
+    if lacking := missing(["otel"]):
+        log.warning("telemetry_off", because=how_to_install(lacking))
         return nullcontext()
     from callkeeper.app.telemetry import telemetry  # noqa: PLC0415  (OpenTelemetry is imported only with a collector)
 
-    return telemetry(settings.telemetry, settings.store, kind, log)
+    return telemetry(kind, log)
 
 
 def require_output() -> None:

@@ -144,45 +144,10 @@ class AlertSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class TelemetrySettings(SettingsSection, frozen=True, kw_only=True):
-    """The collector of traces and figures. OpenTelemetry's own variables; its SDK reads further ones itself.
-
-    Many platforms set them for every program. So another protocol, another exporter or a missing extra stops no process:
-    nothing is sent then, and the log says why. A malformed value stops it, as one of any other setting does.
-    """
+    """The collector of traces. OpenTelemetry's own variable; its SDK reads further ones itself."""
 
     endpoint: str = required("OTEL_EXPORTER_OTLP_ENDPOINT", parsing.collector, "http://otel-collector:4318")
-    """Where traces and figures are sent by OTLP over HTTP; needs the extra otel. Unset: nowhere."""
-    headers: Secret | None = optional(
-        "OTEL_EXPORTER_OTLP_HEADERS", parsing.otlp_headers, "api-key=<as issued>", secret=True
-    )
-    """name=value of headers for the collector, separated by commas."""
-    protocol: str = defaulted("OTEL_EXPORTER_OTLP_PROTOCOL", str, "http/protobuf", "http/protobuf")
-    """How to talk to the collector: http/protobuf, the only one that callkeeper has. With another one nothing is sent."""
-    is_disabled: bool = defaulted("OTEL_SDK_DISABLED", parsing.is_true, "false", False)
-    """true: nothing is sent, although there is a collector. Default false."""
-    traces: str = defaulted("OTEL_TRACES_EXPORTER", str, "otlp", "otlp")
-    """none: no traces are sent. Default otlp."""
-    metrics: str = defaulted("OTEL_METRICS_EXPORTER", str, "otlp", "otlp")
-    """none: no figures are sent. Default otlp: one web process sends those of all processes."""
-    every_ms: int = defaulted("OTEL_METRIC_EXPORT_INTERVAL", parsing.between(1000, 3_600_000), "60000", 60_000)
-    """Milliseconds between two exports of the figures, 1000 to 3600000. Default 60000."""
-
-    @property
-    def sends_traces(self) -> bool:
-        return not self.is_disabled and "otlp" in self.traces.split(",")
-
-    @property
-    def sends_figures(self) -> bool:
-        return not self.is_disabled and "otlp" in self.metrics.split(",")
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.sends_traces or self.sends_figures
-
-    @property
-    def hindrance(self) -> str | None:
-        """Return which variable keeps everything from being sent; None if none does."""
-        return None if self.protocol == "http/protobuf" else "OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf"
+    """Where traces are sent by OTLP over HTTP; needs the extra otel. Unset: nowhere."""
 
 
 class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):

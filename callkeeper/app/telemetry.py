@@ -1,4 +1,4 @@
-"""OpenTelemetry: sends spans and figures to a collector by OTLP. Only this module and `otlp_figures` import its packages.
+"""OpenTelemetry: sends spans to a collector by OTLP. Only this module imports its packages.
 
 Spans keep the trace ids that requests, logs and trails have. The first span of a trace has an id that follows from the
 trace (`first_span`), so every process can name it as the parent, also if it was never exported.
@@ -12,12 +12,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from importlib import metadata
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from opentelemetry import trace as api
 from opentelemetry.context import Context, attach, detach
@@ -29,25 +29,20 @@ from opentelemetry.sdk.resources import (
     OTELResourceDetector,
     Resource,
 )
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from redis.exceptions import RedisError
 
-from callkeeper.app.collector import DeliveryWatch, collector_session
-from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import WriteRefused
 from callkeeper.calls.metrics.redis_writer import Author, Kind
 from callkeeper.calls.record_storage import NewerRecord
 from callkeeper.calls.traceback_filter import filtered_traceback
 from callkeeper.service.tracing import SpanAttributes, SpanKind, SpanPlace, TraceSpan, first_span, is_trace, traced_by
 
-if TYPE_CHECKING:
-    from callkeeper.app.otlp_figures import FigureExport
-
 ENDS_WITHIN_S: Final = 2.0
-"""How long the end of the process waits for spans and figures that are not sent yet. Platforms kill after 10 s."""
+"""How long the end of the process waits for spans that are not sent yet. Platforms kill after 10 s."""
 
 NO_FAILURES: Final = (WriteRefused, NewerRecord)
 """Exceptions that end a claim in order."""
@@ -68,13 +63,6 @@ _NAMES: Final = {name: f"callkeeper.{name}" for name in SpanAttributes.__annotat
 """The exported names, those of OpenTelemetry's conventions where there are any. ``url.full`` is left out: it holds ids."""
 
 _NAMES_OF_SERVERS: Final = _NAMES | {"route": "http.route"}
-
-_NOISY: Final = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-    "opentelemetry.sdk._shared_internal",  # "Queue full, dropping Span."
-)
-"""Loggers that would fill the log while a collector fails. `DeliveryWatch` says it once."""
 
 _forced: ContextVar[SpanPlace | None] = ContextVar("ids of the span that is being made", default=None)
 
@@ -215,95 +203,49 @@ def _context(place: SpanPlace, *, is_sampled: bool = True) -> api.SpanContext:
     return api.SpanContext(int(place.trace, 16), int(place.span, 16), is_remote=True, trace_flags=flags)
 
 
-class WatchedExporter(SpanExporter):
-    """Passes spans to another exporter, and its results to a watch."""
-
-    def __init__(self, inner: SpanExporter, watch: DeliveryWatch) -> None:
-        self._inner = inner
-        self._watch = watch
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans."""
-        was_taken = self._watch.export(lambda: self._inner.export(spans) is SpanExportResult.SUCCESS)
-        return SpanExportResult.SUCCESS if was_taken else SpanExportResult.FAILURE
-
-    def shutdown(self) -> None:
-        """Send no more."""
-        self._inner.shutdown()
-
-
 def resource(name: str, instance: str) -> Resource:
     """Return who sends. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` come before ours."""
     ours = {SERVICE_NAME: name, SERVICE_INSTANCE_ID: instance, SERVICE_VERSION: metadata.version("callkeeper")}
     return Resource.create(ours).merge(OTELResourceDetector().detect())
 
 
-_OF_ONE_PROCESS: Final = (
-    *("service.instance.", "k8s.pod.", "k8s.node.", "k8s.replicaset.", "container.", "host.", "process."),
-)
+class _Seldom(logging.Filter):
+    """Lets a message pass at most once a minute: a log must not fill up while a collector fails."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_s = 0.0
 
-def source_of_figures() -> Resource:
-    """Return who sends the figures of all processes, the same in each; `FigureExport` adds the instance.
-
-    Ours come before ``OTEL_RESOURCE_ATTRIBUTES``, in which OpenTelemetry's operator names the pod: at each change of
-    the leader the same totals would be counted again, as another pod's.
-    """
-    found = Resource.create({SERVICE_NAME: "callkeeper", SERVICE_VERSION: metadata.version("callkeeper")})
-    return Resource({name: it for name, it in found.attributes.items() if not name.startswith(_OF_ONE_PROCESS)})
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a message is logged."""
+        now_s = time.monotonic()
+        is_due = now_s >= self._next_s
+        self._next_s = now_s + 60 if is_due else self._next_s
+        return is_due
 
 
 @contextmanager
-def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log: Any) -> Iterator[None]:
-    """Send spans of this process, and from a web process the figures of all, while the block runs.
+def telemetry(kind: Kind, log: Any) -> Iterator[None]:
+    """Send spans of this process while the block runs. The SDK reads its settings from the environment.
 
-    Settings that the SDK refuses are logged, and the block runs without: telemetry is not worth an outage.
+    Settings that it refuses are logged, and the block runs without: telemetry is not worth an outage.
     """
-    for noisy in _NOISY:
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    figures, provider = None, None
+    logging.getLogger("opentelemetry.util.re").setLevel(logging.CRITICAL)  # it shows headers that it cannot read
+    logging.getLogger(OTLPSpanExporter.__module__).filters = [_Seldom()]
     try:
-        figures = _figures(settings, store, kind, log)
-        provider = _provider(settings, kind, log)  # last, because it starts a thread
+        provider = TracerProvider(
+            resource=resource(f"callkeeper-{kind}", Author.here(kind).name), id_generator=_Ids(), shutdown_on_exit=False
+        )
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     except Exception as error:  # the SDK reads dozens of variables and documents no error of theirs
         named = sorted(name for name in os.environ if name.startswith("OTEL_"))
         log.exception("telemetry_off", error=type(error).__name__, variables=named)
-        figures = None
-    ends: list[Callable[[], None]] = []
-    with ExitStack() as stack:
-        stack.callback(lambda: in_time(*ends))
-        if figures is not None:
-            figures.start()
-            ends.append(figures.stop)
-        if provider is not None:
-            ends.append(provider.shutdown)
-            stack.enter_context(traced_by(OtelTracer(provider)))
         yield
-
-
-def _provider(settings: TelemetrySettings, kind: Kind, log: Any) -> TracerProvider | None:
-    if not settings.sends_traces:
-        return None
-    exporter = WatchedExporter(OTLPSpanExporter(session=collector_session()), DeliveryWatch(log, "spans"))
-    source = resource(f"callkeeper-{kind}", Author.here(kind).name)
-    provider = TracerProvider(resource=source, id_generator=_Ids(), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
-
-
-def _figures(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log: Any) -> "FigureExport | None":
-    if not settings.sends_figures or kind != "web":
-        return None
-    from callkeeper.app.otlp_figures import FigureExport  # noqa: PLC0415  (workers lack prometheus_client)
-
-    return FigureExport.open(settings, store, source_of_figures(), DeliveryWatch(log, "figures"))
-
-
-def in_time(*ends: Callable[[], object]) -> None:
-    """End several things at once, but go on after `ENDS_WITHIN_S` if they have not ended by then."""
-    until_s = time.monotonic() + ENDS_WITHIN_S
-    endings = [threading.Thread(target=end, name="telemetry's end", daemon=True) for end in ends]
-    for ending in endings:
-        ending.start()
-    for ending in endings:
-        ending.join(max(0.0, until_s - time.monotonic()))
+        return
+    try:
+        with traced_by(OtelTracer(provider)):
+            yield
+    finally:
+        end = threading.Thread(target=provider.shutdown, name="telemetry's end", daemon=True)
+        end.start()
+        end.join(ENDS_WITHIN_S)

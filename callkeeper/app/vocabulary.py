@@ -79,11 +79,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "alert_not_told": _event(
         "an address did not accept an alert; it is sent again", "kind", "is_over", "target", "because"
     ),
-    "telemetry_away": _event("spans or figures did not reach the collector; they are dropped", "signal"),
-    "telemetry_back": _event("spans or figures reach the collector again, or another process sends them", "signal"),
     "telemetry_off": _event(
-        "this process sends no spans and no figures: because of a setting or an extra, or the SDK refused a setting; "
-        "variables: those that are set",
+        "this process sends no spans: an extra is missing, or the SDK refused a setting; variables: those that are set",
         "because",
         "variables",
     ),

@@ -1,4 +1,4 @@
-"""OpenTelemetry with real processes: a collector takes traces and figures over HTTP, or does not."""
+"""OpenTelemetry with real processes: a collector takes traces over HTTP, or does not."""
 
 import json
 import re
@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from callkeeper.service.tracing import first_span
 from callkeeper_sandbox.service.access import Credentials
@@ -90,7 +89,6 @@ def traced_stack(data: Path, *, workers: int) -> Iterator[Traced]:
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "api-key=canary-collector-key",
             "OTEL_BSP_SCHEDULE_DELAY": "200",
-            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
         }
         worker = {"CALLKEEPER_SERVICE_URL": f"http://127.0.0.1:{port}", **outcomes.worker_environ, **otel}
         with stack(data, workers=workers, web_environ=otel, worker_environ=worker) as running:
@@ -157,40 +155,12 @@ def test_telemetry_only_links_to_a_trace_from_outside(traced: Traced) -> None:
     assert {event.parent for event in events} == {""}
 
 
-def test_telemetry_sends_the_figures_once(traced: Traced) -> None:
-    """One process sends those of all, and they are those of /metrics."""
-    running = traced.stack
-    running.settled(running.call(end(2)))
-    user, _, password = running.demo.admin.partition(":")
-
-    def pushes() -> float:
-        page = running.http.get(f"{running.demo.web_url}/metrics", auth=(user, password)).text
-        samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
-        return sum(sample.value for sample in samples if sample.name == "callkeeper_pushes_total")
-
-    def is_sent() -> bool:
-        _, metrics = traced.collector.figures[-1]
-        sent: int = sum(point.as_int for point in metrics["callkeeper_pushes"].sum.data_points)
-        return sent == pushes() > 0
-
-    until(lambda: traced.collector.figures, 10, "figures")
-    until(is_sent, 20, "the pushes to be sent")
-    sender, metrics = traced.collector.figures[-1]
-    assert sender["service.name"] == "callkeeper"
-    assert re.fullmatch(r"ck-[0-9a-f]{16}", str(sender["service.instance.id"]))
-    alive = {
-        point.attributes[0].value.string_value: point.as_double or point.as_int
-        for point in metrics["callkeeper_processes"].gauge.data_points
-    }
-    assert alive == {"web": 1, "worker": 2}
-
-
 def test_telemetry_has_no_personal_values(traced: Traced) -> None:
     """Promise 6: not one byte of what went to the collector says who called, or gives access to anything."""
     call = traced.stack.call({"kind": "mfa_validated", "after_s": 1}, end(3))
     traced.stack.settled(call)
     traced.push_of(call, "CallEnd")
-    sent = b"".join((*traced.collector.traces, *traced.collector.metrics))
+    sent = b"".join(traced.collector.traces)
     secrets = json.loads((traced.stack.data / "secrets.json").read_text())
     canaries = _sensitive_words() | {
         *(secrets["push_key"], secrets["admin_password"], Credentials().password, Credentials().access_token),

@@ -45,7 +45,6 @@ EVERYTHING = {
     "CALLKEEPER_ARCHIVE_KEY": "canary-worker-archive-key-0123456789",
     "CALLKEEPER_ALERT_URLS": "json://ops:canary-alerts-0123@127.0.0.1:1/",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
-    "OTEL_EXPORTER_OTLP_HEADERS": "api-key=canary-collector-0123",
 }
 
 pytestmark = pytest.mark.timeout(300)  # on a busy machine processes start slowly, and one of these starts twice
@@ -61,13 +60,13 @@ def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process:
     assert required - given == set()
 
 
-def test_web_and_worker_share_no_secret_but_four() -> None:
-    """Web and worker share only the URLs of Redis, archive and alerts, and the collector's headers.
+def test_web_and_worker_share_no_secret_but_three() -> None:
+    """Web and worker share only the URLs of Redis, archive and alerts.
 
     They have different roles in the archive. Both need the alert URLs, because either may be the last that can send
-    one. Both send spans.
+    one.
     """
-    shared = {"REDIS_URL", "CALLKEEPER_ARCHIVE_URL", "CALLKEEPER_ALERT_URLS", "OTEL_EXPORTER_OTLP_HEADERS"}
+    shared = {"REDIS_URL", "CALLKEEPER_ARCHIVE_URL", "CALLKEEPER_ALERT_URLS"}
     assert READS["web"].keys() & READS["worker"].keys() & SECRETS == shared
     assert set(EVERYTHING) & SECRETS == SECRETS - {"REDIS_URL"}
 

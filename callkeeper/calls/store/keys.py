@@ -98,7 +98,6 @@ class Keys:
         self.figures = f"{prefix}:figures"
         self.counted = f"{prefix}:figures:last"
         self.lately = f"{prefix}:figures:lately"
-        self.figures_leader = f"{prefix}:figures:leader"
         self.hours_since = f"{prefix}:hours:since"
         self.running = f"{prefix}:running"
         self.unstarted = f"{prefix}:unstarted"

@@ -1,7 +1,4 @@
-"""Which one of several processes does something for all, in Redis. When it ends, another takes over.
-
-Alerts and the figures by OTLP each have a leader of their own.
-"""
+"""Which one of several processes does something for all, in Redis. When it ends, another takes over."""
 
 from redis.asyncio import Redis
 

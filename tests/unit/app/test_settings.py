@@ -4,14 +4,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from structlog import get_logger
-from structlog.testing import capture_logs
 
 from callkeeper.app.credentials import outcome_secrets
 from callkeeper.app.documents import meanings
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.parsing import alert_addresses
-from callkeeper.app.process import telemetry_of
 from callkeeper.app.settings import VARIABLES, OidcSettings, ServiceSettings, StoreSettings, WebSettings, WorkerSettings
 from callkeeper.desk.access.configured_logins import Grant
 from callkeeper.desk.access.rights import Role
@@ -424,48 +421,6 @@ def test_alert_addresses_are_split_and_never_shown() -> None:
 
 
 COLLECTOR = {**WEB, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ["OTEL_EXPORTER_OTLP_PROTOCOL is not http/protobuf"]),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_SDK_DISABLED": "true"}, []),
-        ({"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}, []),
-    ],
-)
-def test_variables_that_a_platform_sets_for_every_program_stop_no_process(
-    given: dict[str, str], told: list[str]
-) -> None:
-    """A collector that callkeeper cannot talk to is named in the log, and calls are handled without it."""
-    settings = WebSettings.load({**COLLECTOR, **given})
-    with capture_logs() as lines, telemetry_of(settings, "web", get_logger()):
-        pass
-    assert [line["because"] for line in lines if line["event"] == "telemetry_off"] == told
-
-
-def test_one_of_several_exporters_is_enough() -> None:
-    """Other programs of the platform may print their traces too."""
-    telemetry = WebSettings.load({**COLLECTOR, "OTEL_TRACES_EXPORTER": "otlp,console"}).telemetry
-    assert telemetry is not None
-    assert (telemetry.sends_traces, telemetry.hindrance) == (True, None)
-
-
-@pytest.mark.parametrize("headers", ["key=canary;cdefgh", "canary key=ab", 'key="canary"', "key", "key=kanarié"])
-def test_headers_that_the_exporter_would_write_into_the_log_are_refused(headers: str) -> None:
-    """They are a secret, and OpenTelemetry shows the whole text of one that it cannot read."""
-    with pytest.raises(SettingsWrong) as caught:
-        WebSettings.load({**COLLECTOR, "OTEL_EXPORTER_OTLP_HEADERS": headers})
-    assert "OTEL_EXPORTER_OTLP_HEADERS" in str(caught.value)
-    assert "canary" not in str(caught.value)
-
-
-def test_headers_with_a_scheme_and_several_pairs_are_read() -> None:
-    """Values may hold a space and an equals sign, as credentials do."""
-    headers = "Authorization=Basic dXNlcjpwYXNz=, x-tenant = bank"
-    telemetry = WebSettings.load({**COLLECTOR, "OTEL_EXPORTER_OTLP_HEADERS": headers}).telemetry
-    assert telemetry is not None
-    assert telemetry.headers is not None
 
 
 WEB_DIFFERENT = {
