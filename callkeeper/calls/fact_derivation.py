@@ -70,7 +70,6 @@ def facts_of(
     answers, is_final = usable_answers(seen).bit_count(), has_final_analysis(call)
     candidate = _candidate(call)
     identity, distrusted = said.identity, said.distrusted
-    has_voiceprint_or_pending = seen.pending or seen.voiceprint or reading.is_voice_enrolled
     research, research_elsewhere = research_of(call)
     earlier = seen.earlier_marks.kinds if seen.earlier_marks is not None else ()
     history = coloured(seen.history, policies) if seen.history.policies else seen.history
@@ -106,7 +105,7 @@ def facts_of(
         high_risk_device=seen.risky_device or reading.is_high_risk_device,
         voice_pending=status == _PENDING,
         voice_checked=_is_voice_checked(seen.reading, answers, is_final=is_final),
-        voice_undecided=has_voiceprint_or_pending
+        voice_undecided=(seen.pending or seen.expects_voice or reading.expects_voice)
         and not (authenticated or seen.mismatch or not colours.isdisjoint(_RESULTS)),
         checks_answered=answers,
         ended=life.ended_at is not None,

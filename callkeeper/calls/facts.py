@@ -171,8 +171,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice_undecided: Annotated[
         bool,
         Says(
-            "a result of the voice was to be expected, because the service has a voiceprint of the member or has shown "
-            "Voice Pending, and no read has shown one: neither green nor red nor a mismatch"
+            "a result of the voice was to be expected, because a flag says that the member was enrolled before, a "
+            "validation rule asks for a voice match, or Voice Pending was shown, and no read has shown one: neither green "
+            "nor red nor a mismatch"
         ),
     ] = False
     checks_answered: Annotated[
@@ -243,7 +244,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says("the institution was last known to be active more than 15 minutes ago, and the service does not answer"),
     ] = False
-    voice_enrolled: Annotated[bool, Says("the service has a voiceprint of the member (isVoiceEnrolled)")] = False
+    voice_enrolled: Annotated[bool, Says("the record says isVoiceEnrolled")] = False
     account_enrolled: Annotated[bool, Says("the record says isAccountEnrolled")] = False
     behavior_enrolled: Annotated[bool, Says("the record says isBehaviorEnrolled")] = False
     device_enrolled: Annotated[bool, Says("the record says isDeviceEnrolled")] = False

@@ -92,6 +92,22 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     created_at: datetime | None = None
     """When the service created its record, by the service's clock."""
 
+    @property
+    def expects_voice(self) -> bool:
+        """Tell whether the voice provider should have a result: the member was enrolled before, or a rule asks for a match.
+
+        Assumed (`earlier-enrolment`): any of the enrollment flags may be the only sign of an earlier enroll.
+        """
+        return (
+            self.is_voice_enrolled
+            or self.was_voice_enrolled_now
+            or self.is_enrolled
+            or self.is_account_enrolled
+            or self.is_behavior_enrolled
+            or self.is_device_enrolled
+            or self.has_voice_match_rule
+        )
+
 
 class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Which checks showed what, as bit sets: bit ``n - 1`` is check ``n``.
@@ -342,8 +358,8 @@ class Seen(RecordPart, frozen=True):
     authenticated_members: tuple[str, ...] = ()
     """Members as whom the voice was authenticated in this call."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
-    voiceprint: bool = msgspec.field(name="voiceprint_seen", default=False)
-    """A read has shown that the member who is assigned now has a voiceprint."""
+    expects_voice: bool = msgspec.field(name="voiceprint_seen", default=False)
+    """A read has shown that a result of the voice of the member who is assigned now is to be expected."""
     was_named: bool = False
     """Details have named a person. If they name nobody now, somebody has taken that person off the call."""
     frauds: tuple[str, ...] = ()

@@ -52,7 +52,7 @@ def with_reading(call: Call, reading: Reading, policies: Policies, *, ended_at: 
         red=seen.red or Colour.RED in policies.colours(reading.policies),
         pending=seen.pending or status == CallStatus.VOICE_PENDING,
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
-        voiceprint=seen.voiceprint or reading.is_voice_enrolled,
+        expects_voice=seen.expects_voice or reading.expects_voice,
         was_named=seen.was_named or reading.person_id is not None,
         history=seen.history.with_read(
             [name for name in reading.policies if name not in of_another or not shows_green_voice(name, policies)]
@@ -145,7 +145,7 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
         seen,
         person_id=person_id,
         authenticated_members=known_as,
-        voiceprint=False,
+        expects_voice=False,
         authenticated=False,
         full_authentication=False,
         mismatch=person_id in mismatched,
@@ -235,7 +235,7 @@ def joined(ours: Seen, theirs: Seen) -> Seen:
         history=ours.history.joined(theirs.history if another is None else theirs.history.without_voice()),
         frauds=tuple(dict.fromkeys((*ours.frauds, *theirs.frauds))),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
-        voiceprint=ours.voiceprint or voice.voiceprint,
+        expects_voice=ours.expects_voice or voice.expects_voice,
         was_named=ours.was_named or theirs.was_named,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,
         unusable_answers=ours.unusable_answers | unusable,

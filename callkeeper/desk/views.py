@@ -70,11 +70,11 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     ``green``: the voice is authenticated. ``red``: a red policy is applied; never together with ``green``. ``manual``:
     authenticated by a person's word only. ``unenrolled``: a reject of the member took that back. ``claimed_by``: the core
     username on the service's record. ``assigned_by_us``: the person may still be replaced. ``voice_checked``: the voice
-    had its say, so that what was not seen is absent. ``voice_undecided``: the member has a voiceprint, and the service
-    says neither that the voice matches nor that it does not. ``research``: the state of a research case about this call,
-    ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
-    ``earlier_calls``: the voice id of the latest call behind each of these, by its name. ``voice_enrolled``: the service has
-    a voiceprint of the member. ``provider_error``: why the voice could not be judged, in words that name nobody.
+    had its say, so that what was not seen is absent. ``voice_undecided``: a result of the voice was to be expected,
+    and the service says neither that it matches nor that it does not. ``research``: the state of a research case about this
+    call, ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
+    ``earlier_calls``: the voice id of the latest call behind each of these, by its name. ``voice_enrolled``: the record's
+    ``isVoiceEnrolled``. ``provider_error``: why the voice could not be judged, in words that name nobody.
     ``asked``: what a rule asks a person; None once somebody has handled it. ``revision`` grows whenever the call's record
     is written: of two views of a call the one with the higher number is newer, wherever it came from. After ``reset``
     numbers begin anew.

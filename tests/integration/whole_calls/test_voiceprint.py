@@ -1,4 +1,4 @@
-"""A member has a voiceprint, as the service shows while the call lives, and not in the record after the end."""
+"""A member was enrolled before, as the service shows while the call lives, and not in the record after the end."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ H = Happening
 
 
 class Voiceprint(httpx.AsyncBaseTransport):
-    """Answers as another transport, with `isVoiceEnrolled` while the call lives."""
+    """Answers as another transport, with a flag of an earlier enrollment while the call lives."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, then: bool | None) -> None:
-        self.inner, self.then = inner, then
+    def __init__(self, inner: httpx.AsyncBaseTransport, then: bool | None, flag: str) -> None:
+        self.inner, self.then, self.flag = inner, then, flag
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request."""
@@ -27,16 +27,27 @@ class Voiceprint(httpx.AsyncBaseTransport):
         if not body.get("phoneCall"):
             return answer
         shown = self.then if body["phoneCall"]["callEnded"] else True
-        body["phoneCall"]["isVoiceEnrolled"] = body["isVoiceEnrolled"] = shown
+        body["phoneCall"][self.flag] = body[self.flag] = shown
         return httpx.Response(200, json=body)
 
 
-@pytest.mark.parametrize("then", [False, None])
-async def test_voiceprint_that_did_not_recognise_the_caller_asks_a_person(
-    sandbox_asgi: Asgi, redis: Redis, then: bool | None
+@pytest.mark.parametrize(
+    ("flag", "then"),
+    [
+        ("isVoiceEnrolled", False),
+        ("isVoiceEnrolled", None),
+        ("isEnrolled", False),
+        ("isAccountEnrolled", False),
+        ("isBehaviorEnrolled", False),
+        ("isDeviceEnrolled", False),
+        ("hasVoiceMatchValidationRule", False),
+    ],
+)
+async def test_member_who_was_enrolled_before_and_is_not_recognised_asks_a_person(
+    sandbox_asgi: Asgi, redis: Redis, flag: str, then: bool | None
 ) -> None:
-    """15 checks showed a voiceprint and no result for the caller with the stolen SIM."""
-    rig = Rig(sandbox_asgi, redis, transport=Voiceprint(sandbox_asgi.transport, then))
+    """15 checks showed a sign that a result of the voice is to come, and none for the caller with the stolen SIM."""
+    rig = Rig(sandbox_asgi, redis, transport=Voiceprint(sandbox_asgi.transport, then, flag))
     call = rig.stage.call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100))
     await rig.push(call)
     await rig.run(200)

@@ -39,7 +39,7 @@ P_3, P_4 = Marks(person_id="p-3"), Marks(person_id="p-4")
 EARLIER = NOW - timedelta(minutes=9)
 FLAGS = {
     "seen": "authenticated full_authentication rejected enrolled unenrolled opted_out opted_in mismatch risky_device red "
-    "pending failed_feedback voiceprint was_named had_several_candidates",
+    "pending failed_feedback expects_voice was_named had_several_candidates",
     "life": "was_live",
     "plan": "is_age_unknown",
     "statements": "were_made",
@@ -200,7 +200,7 @@ def test_fold_of_a_merge_takes_no_evidence_about_another_person() -> None:
     }
     other = call(voice_id="alt-1", person_id="p-2", red_seen=True, **voice)
     seen = fold_note(call(answered_for="p-1", history=History(answered=1)), Merged(call=other), NOW)[0].seen
-    assert True not in {seen.authenticated, seen.full_authentication, seen.mismatch, seen.voiceprint}
+    assert True not in {seen.authenticated, seen.full_authentication, seen.mismatch, seen.expects_voice}
     assert seen.history == History(answered=7, policies={"Green Voice": 0})
     assert seen.red
     assert usable_answers(seen) == 1

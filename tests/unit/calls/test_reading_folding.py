@@ -69,10 +69,10 @@ def test_fold_of_a_reading_remembers_what_no_fact_says() -> None:
     """That it went on, that it named a person, that the member has a voiceprint. Nothing of it is known before."""
     fresh = call(person_id=None)
     silent = read_again(fresh, person_id=None, has_ended=True)
-    assert (silent.life.was_live, silent.seen.was_named, silent.seen.voiceprint) == (False, False, False)
+    assert (silent.life.was_live, silent.seen.was_named, silent.seen.expects_voice) == (False, False, False)
     shown = read_again(fresh, is_voice_enrolled=True)
     later = read_again(shown, NOW + seconds(5), person_id=None, has_ended=True)
-    assert (later.life.was_live, later.seen.was_named, later.seen.voiceprint) == (True, True, True)
+    assert (later.life.was_live, later.seen.was_named, later.seen.expects_voice) == (True, True, True)
 
 
 @pytest.mark.parametrize(

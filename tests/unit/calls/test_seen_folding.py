@@ -79,9 +79,9 @@ def test_voice_of_the_member_before_is_forgotten() -> None:
 
 def test_what_the_voice_was_not_is_remembered_by_member() -> None:
     """A mismatch counts again for the member it was of, and for nobody else; so does a voice that was recognised."""
-    first = Seen(person_id="p-1", mismatch=True, authenticated=True, voiceprint=True)
+    first = Seen(person_id="p-1", mismatch=True, authenticated=True, expects_voice=True)
     second = of_member(first, "p-2")
-    assert (second.mismatch, second.mismatched_members, second.voiceprint) == (False, ("p-1",), False)
+    assert (second.mismatch, second.mismatched_members, second.expects_voice) == (False, ("p-1",), False)
     assert second.authenticated_members == ("p-1",)
     again = of_member(second, "p-1")
     assert (again.mismatch, again.mismatched_members) == (True, ("p-1",))
