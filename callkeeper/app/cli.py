@@ -47,7 +47,6 @@ COMMANDS: Final = {
         "doctor",
         "Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
     ),
-    "jobs": CommandEntry("jobs", "List the RQ jobs of our queue, enqueue failed ones again, delete jobs."),
     "migrate": CommandEntry(
         "migrate", "Continue with the data of a release up to 0.4.0: copy it, and leave the original to that release."
     ),

@@ -22,12 +22,11 @@ COMMAND = "from callkeeper.app.cli import main; main({}, standalone_mode=False)"
             "\n".join(COMMAND.format([name, "--help"]) for name in ("pauses", "calls")),
             SELDOM | SERVICE | LOGINS | PAGES | {"rq"},
         ),
-        (COMMAND.format(["jobs", "--help"]), SELDOM | SERVICE | LOGINS | PAGES),
         (COMMAND.format(["sandbox", "--help"]), SELDOM | SERVICE | LOGINS | PAGES | {"redis", "rq"}),
         ("import callkeeper.app.commands.web", SELDOM | SERVICE | LOGINS),
         ("import callkeeper.app.commands.worker, callkeeper.app.wiring", SELDOM | LOGINS | PAGES),
     ],
-    ids=["--help", "pauses --help, calls --help", "jobs --help", "sandbox --help", "web", "worker"],
+    ids=["--help", "pauses --help, calls --help", "sandbox --help", "web", "worker"],
 )
 def test_a_process_imports_only_what_it_needs(statement: str, unwanted: frozenset[str]) -> None:
     """A new interpreter that does this has not imported the libraries of other processes."""

@@ -12,15 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from rq import Queue
-from rq.registry import FailedJobRegistry
-from rq.serializers import JSONSerializer
 
-from callkeeper.app.cli import main
 from callkeeper.app.redis_rights import COMMANDS
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import service_environment
@@ -117,7 +112,7 @@ PAGES = (
 
 
 def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
-    """Redis refuses nothing during a whole call, on any page, at the desk and to ``callkeeper jobs``."""
+    """Redis refuses nothing during a whole call, on any page and at the desk."""
     started = call(site, {"kind": "mfa_validated", "after_s": 4}, {"kind": "end", "after_s": 15})
     at = f"/desk/calls/cu-1/{started['voice_id']}"
     bearer = {"Authorization": f"Bearer {TOKEN}"}
@@ -139,7 +134,6 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
             assert stream.status_code == 200
         asked = desk.post(f"{at}/check", json={"operator": "ann"}, headers={"Idempotency-Key": "k-1"})
         assert asked.status_code < 500  # refused if the call has just ended
-    change_jobs(site)
     site.sides.settled(started)
     assert site.refusals() == []
     assert site.admin.exists(TOKEN_KEY) == 1
@@ -162,18 +156,6 @@ def test_doctor_examines_an_installation_as_each_user(site: Site) -> None:
         found = {row["what"]: row["state"] for row in map(json.loads, told.stdout.splitlines())}
         assert found["settings"] == found["redis"] == found["attention"] == "ok", told.stdout
         assert "fault" not in found.values(), told.stdout
-
-
-def change_jobs(site: Site) -> None:
-    """Let a job fail, then list it, enqueue it again and delete it by command, as each of the two users."""
-    failed = FailedJobRegistry("calls", connection=site.admin)
-    for user in ("web", "worker"):
-        Queue("calls", connection=site.admin, serializer=JSONSerializer).enqueue("os.getpid", job_id="foreign")
-        for arguments in (("list",), ("requeue", "foreign"), ("delete", "foreign", "--yes")):
-            until(lambda: "foreign" in failed.get_job_ids() or None, 20, "a failure")
-            environ = {"REDIS_URL": url_of(site.redis_url, user)}
-            told = CliRunner(env=environ).invoke(main, ["jobs", *arguments])
-            assert told.exit_code == 0, told.output
 
 
 def test_web_is_refused_the_token_whatever_it_tries(site: Site) -> None:

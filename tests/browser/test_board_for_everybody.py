@@ -185,25 +185,6 @@ def test_audit_log_with_the_hashes_of_an_archive_fits_a_desktop(stage: Stage, ru
     assert page.locator(".wide").evaluate("element => element.scrollWidth <= element.clientWidth")
 
 
-def test_rq_dashboard_is_readable_on_a_phone(stage: Stage) -> None:
-    """On a phone no text of the RQ dashboard's first page lies over another one."""
-    page = stage.board(viewport={"width": 390, "height": 844})
-    page.goto(f"{stage.web_url}/rq")
-    expect(page.locator("table#queues [data-role=queue]")).to_be_visible()
-    assert page.locator("p.intro").evaluate("element => element.scrollHeight <= element.clientHeight")
-
-
-def test_rq_dashboard_is_dark_where_the_system_is(stage: Stage) -> None:
-    """The RQ dashboard follows the system's colours, as the board does; its policy lets that style pass."""
-    page = stage.page(color_scheme="dark")
-    page.goto(f"{stage.web_url}/rq")
-    shown = "getComputedStyle(document.documentElement).filter"
-    assert "invert" in page.evaluate(shown)
-    page.emulate_media(color_scheme="light")
-    assert page.evaluate(shown) == "none"
-    assert stage.heard.complaints == []
-
-
 def test_board_is_complete_without_its_script(stage: Stage, watched: str) -> None:
     """Without JavaScript the page shows the same lines and status; it is only not updated."""
     live = stage.board()

@@ -122,7 +122,7 @@ def _replication(hour: list[Minute]) -> list[Finding]:
 
 def _jobs(present: Present) -> Finding:
     if present.jobs_failed:
-        remedy = "read them in the RQ dashboard (/rq, failed), report bugs; then callkeeper jobs delete --all-failed"
+        remedy = "read them in the RQ dashboard (/rq, failed), and report bugs; they expire after seven days"
         return warning(Topic.JOBS, f"{present.jobs_failed} have failed, {present.jobs_waiting} wait", remedy)
     return ok(Topic.JOBS, f"none has failed, {present.jobs_waiting} wait")
 

@@ -46,7 +46,7 @@ class AuditEvent(StrEnum):
     LISTED_QUEUE = "listed_queue"
     ACKNOWLEDGED = "acknowledged"
     RETRIED = "retried"
-    JOB_CHANGED = "job_changed"
+    JOB_CHANGED = "job_changed"  # by commands of releases up to 0.4
     USER_CHANGED = "user_changed"
     TOKEN_CHANGED = "token_changed"  # noqa: S105  (the name of an event)
     EXPORTED = "exported"

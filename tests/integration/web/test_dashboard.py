@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 
@@ -25,7 +24,6 @@ from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.browser_headers import SafeHeaders
 from callkeeper.desk.dashboard import dashboard
 from callkeeper.desk.dashboard import pages as flask_pages
-from callkeeper.desk.readable_jobs import MAX_SHOWN
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.integration.stock_worker import failed_job, work
@@ -87,27 +85,6 @@ async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Q
     assert shown["status"] == "finished"
     listed = (await ops.get("/rq/0/data/jobs/calls:2/finished/8/asc/1.json")).json()
     assert [entry["description"] for entry in listed["jobs"]] == ["advance: 37 calls, 35 checks, 1 enroll"]
-
-
-async def test_dashboard_leads_to_the_newest_jobs_first(ops: httpx.AsyncClient, queue: Queue) -> None:
-    """The oldest finished ones may have expired: a page of them alone would be empty."""
-    listed = (await ops.get("/rq/0/data/queues.json")).json()["queues"][0]
-    assert {url.rsplit("/", 2)[1] for name, url in listed.items() if name.endswith("url")} == {"dsc"}
-    chosen = (await ops.get(f"/rq/0/data/jobs/{queue.name}/finished/8/asc/1.json")).json()["pagination"]
-    assert all("/asc/" in page["url"] for page in chosen["pages_in_window"])
-
-
-async def test_dashboard_leads_back_to_the_board(ops: httpx.AsyncClient) -> None:
-    """Each page has a link to the board, although another package renders it."""
-    for page in ("queues", "jobs", "workers"):
-        assert '<a href="/board" class="nav-link">' in (await ops.get(f"/rq/0/view/{page}")).text
-
-
-async def test_dashboard_says_what_jobs_are(ops: httpx.AsyncClient) -> None:
-    """The first page says that a job is a shift, and where the calls are; its own text named what is not there."""
-    page = (await ops.get("/rq/0/view/queues")).text
-    assert "A job is a shift of a worker." in page
-    assert "Select a queue from above" not in page
 
 
 async def test_dashboard_shows_why_a_job_failed(ops: httpx.AsyncClient, queue: Queue) -> None:
@@ -183,18 +160,16 @@ async def test_dashboard_needs_the_login_everywhere(
     ],
 )
 async def test_dashboard_changes_nothing(method: str, path: str, ops: httpx.AsyncClient, queue: Queue) -> None:
-    """Every route that changes something is refused, by any method; the answer names the command to use instead."""
+    """No route that changes something is reached, by any method."""
     job_id = failed_job(queue)
     waiting = queue.enqueue(report, "x")
     answer = await ops.request(method, f"/rq{path.format(id=job_id)}", headers=OWN_PAGE)
-    assert answer.status_code == 403
-    if method != "HEAD":
-        assert "`callkeeper jobs requeue` or `callkeeper jobs delete`" in answer.text
+    assert answer.status_code == (404 if method in {"GET", "HEAD"} else 403)
     assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
     assert queue.job_ids == [waiting.id]
 
 
-async def test_dashboard_refuses_every_route_that_can_change_something(queue: Queue, redis: Redis) -> None:
+async def test_dashboard_refuses_every_route_that_can_change_something(redis: Redis) -> None:
     """Every route with another method than GET is refused, also one that a later release of rq-dashboard may add."""
     app = flask_pages(redis, address=ADDRESS, queue_name="calls")
     posting = [rule for rule in app.url_map.iter_rules() if "POST" in (rule.methods or ())]
@@ -204,21 +179,9 @@ async def test_dashboard_refuses_every_route_that_can_change_something(queue: Qu
     with app.test_client() as client:
         for rule in posting:
             path = app.url_map.bind("").build(rule.endpoint, {name: "x" for name in names if name in rule.arguments})
-            assert {client.get(path).status_code, client.post(path).status_code} == {403}, path
-        assert client.get("/added").status_code == 403
+            assert (client.get(path).status_code, client.post(path).status_code) == (404, 403), path
+        assert client.get("/added").status_code == 404
         assert client.post("/0/view/jobs").status_code == 403
-
-
-async def test_dashboard_shows_no_buttons_but_the_command(ops: httpx.AsyncClient, queue: Queue) -> None:
-    """No page and no template has a button that would be refused. Each page names the command."""
-    job_id = failed_job(queue)
-    paths = [f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/"]
-    paths += [f"/rq/0/view/jobs/calls:2/{registry}/8/asc/1" for registry in ("queued", "failed", "finished")]
-    for path in paths:
-        page = (await ops.get(path)).text
-        shown = page.partition('<script nonce="')[0]
-        assert re.findall(r"(?i)requeue[^ ]*btn|delete[^ ]*btn|empty-btn|compact-btn|Actions", shown) == []
-        assert "To requeue or delete jobs: <code>callkeeper jobs</code>" in shown
 
 
 @pytest.mark.parametrize(
@@ -267,55 +230,8 @@ async def test_dashboard_never_unpickles(
     assert not trap.exists()
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"data": b"\xff\xfe", "meta": b"\xff"},
-        {"status": b"nonsense"},
-        {"created_at": b"yesterday"},
-        {"timeout": b"soon", "data": zlib.compress(b"[")},
-    ],
-)
-async def test_dashboard_shows_the_others_beside_a_broken_job(
-    broken: dict[str, bytes], ops: httpx.AsyncClient, queue: Queue, redis: Redis
-) -> None:
-    """C10: an unreadable job hides no other."""
-    good, bad = failed_job(queue, "good"), failed_job(queue, "bad")
-    redis.hset(f"rq:job:{bad}", mapping=broken)  # type: ignore[arg-type]  # redis types keys as invariant
-    listed = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
-    assert {entry["id"] for entry in listed} == {good, bad}
-
-
-async def test_dashboard_shows_the_others_beside_an_odd_id(ops: httpx.AsyncClient, queue: Queue, redis: Redis) -> None:
-    """C10: an id that RQ would not give hides no other job."""
-    job_id, odd = failed_job(queue), "<img src=x onerror=alert(1)>"
-    redis.hset(f"rq:job:{odd}", mapping={"created_at": "x", "data": b"x", "origin": "calls"})
-    redis.zadd("rq:failed:calls:2", {odd: 2e9})
-    listed = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
-    assert [entry["id"] for entry in listed] == [job_id]
-
-
-async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, queue: Queue, redis: Redis) -> None:
-    """A traceback that decompresses to hundreds of megabytes is not shown; the job is."""
-    job_id = failed_job(queue)
-    bomb = b64encode(zlib.compress(b"a" * (2 * MAX_SHOWN)))
-    redis.xadd(f"rq:results:{job_id}", {"type": 2, "exc_string": bomb})
-    [listed] = (await ops.get("/rq/0/data/jobs/calls:2/failed/8/asc/1.json")).json()["jobs"]
-    assert (listed["id"], listed["exc_info"]) == (job_id, None)
-
-
-async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Queue) -> None:
-    """Descriptions, results and tracebacks are escaped in the page."""
-    job_id = failed_job(queue)
-    for path in (f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/0/view/jobs/calls:2/failed/8/asc/1"):
-        page = (await ops.get(path)).text
-        assert "<%- d." in page
-        assert "<%= d." not in page
-        assert "<%= JSON" not in page
-
-
 async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) -> None:
-    """No page can show ours in a frame; ours asks nobody else for anything, and has one inline script and style: its own."""
+    """No page can show ours in a frame; ours asks nobody else for anything, and one inline script runs: its own."""
     page = await ops.get("/rq/")
     assert page.headers["x-frame-options"] == "DENY"
     [policy] = page.headers.get_list("content-security-policy")
@@ -323,7 +239,6 @@ async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) 
     assert "default-src 'none'" in policy
     [nonce] = set(re.findall("'nonce-([^']+)'", policy))
     assert re.findall("<script(?! name| src)[^>]*>", page.text) == [f'<script nonce="{nonce}">']
-    assert re.findall("<style[^>]*>", page.text) == [f'<style nonce="{nonce}">']
     assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
     assert nonce not in (await ops.get("/rq/")).headers["content-security-policy"]
 

@@ -71,7 +71,6 @@ GROUPS = (
     "alerts",
     "archive",
     "calls",
-    "jobs",
     "outcomes",
     "reseller",
     "rules",
@@ -133,7 +132,6 @@ def test_usage_of_pause_names_what_it_needs() -> None:
     [
         (["web", "--port", "80x"], "Invalid value for '--port': must be a whole number, 0 to 65535"),
         (["web", "--port", "80000"], "Invalid value for '--port': must be a whole number, 0 to 65535"),
-        (["jobs", "list", "--limit", "0"], "Invalid value for '--limit': must be a whole number, 1 or more"),
     ],
 )
 def test_number_that_cannot_be_used_is_answered_with_what_can(command: list[str], words: str) -> None:
