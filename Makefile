@@ -16,7 +16,7 @@ needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release version docs readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install usable
+.PHONY: help run release version docs readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults corpus compare browser screenshots chaos failover soak people nightly bench collect check fix generate lock install usable
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -115,6 +115,12 @@ postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18
 
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
 	$(BIN)/python -m pytest -q -n 3 --dist load --no-loadscope-reorder --durations 4 tests/rollout $(ARGS)
+
+corpus: $(STAMP) ## Write down what comes of 20,000 calls by the code of a commit: REV=273b1dd3; ARGS="--calls 2000" for fewer
+	$(BIN)/python -m tests.corpus make $(REV) $(ARGS)
+
+compare: $(STAMP) ## Play that corpus with the code of this tree, and show what differs by cause; ARGS="--calls 2000" for a sample
+	$(BIN)/python -m tests.corpus compare $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
