@@ -16,9 +16,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, NamedTuple
@@ -127,7 +126,9 @@ def main(arguments: list[str]) -> int:
         print(f"{path}: no score; add it to {FILE.relative_to(ROOT)}", flush=True)  # noqa: T201
     worse = 0
     with copies(min(asked.at_once, len(chosen))) as free, ThreadPoolExecutor(asked.at_once) as pool:
-        for before, outcomes in zip(chosen, pool.map(partial(_tried, free, asked.sample), chosen), strict=True):
+        trials = {pool.submit(_tried, free, asked.sample, each): each for each in chosen}
+        for trial in as_completed(trials):
+            before, outcomes = trials[trial], trial.result()
             worse += _is_worse(before, outcomes)
             if asked.write and outcomes is not None:
                 _write(before, outcomes)

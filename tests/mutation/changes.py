@@ -87,7 +87,10 @@ def _all_changes(code: str) -> Iterator[Change]:
             begin = lines[line - 1] + column
             end = begin + len(node.get_code())
             intact = [(each, dict(_state(each))) for each in ast_nodes(node)]
-            text = code[:begin] + operator.mutate(node, index).get_code() + code[end:]
+            try:
+                text = code[:begin] + operator.mutate(node, index).get_code() + code[end:]
+            except AttributeError:  # cosmic-ray replaces no exception whose name has a dot
+                continue
             for each, state in intact:
                 for name, value in state.items():
                     setattr(each, name, value)

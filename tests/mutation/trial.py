@@ -1,8 +1,8 @@
 """Runs the tests of a module on a sample of its changes, in a copy of the tree.
 
 ``python -m tests.mutation.trial MODULE SAMPLE TESTS...``, started in the copy, prints one line of JSON for each change.
-What the libraries cost to import is paid once: each trial is a fork of a process that has imported them and nothing of
-ours.
+What imports cost is paid once: each trial is a fork of a process that has imported the libraries, and of ours what does
+not import the module.
 """
 
 import importlib
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import grimp
 
 from tests.mutation.changes import sample
 
@@ -44,7 +46,7 @@ class TestsFail(Exception):
 
 def main(path: str, size: int, tests: Sequence[str]) -> None:
     """Try so many changes of one module, and print what became of each."""
-    for name in _LIBRARIES:
+    for name in [*_LIBRARIES, *_unaffected(path.removesuffix(".py").replace("/", "."))]:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     file = Path(path)
@@ -66,6 +68,14 @@ def main(path: str, size: int, tests: Sequence[str]) -> None:
         if not left:
             break
     file.write_text(code, encoding="utf-8")
+
+
+def _unaffected(module: str) -> list[str]:
+    """Return our modules that import neither a module nor what imports it."""
+    graph = grimp.build_graph("callkeeper", "receiver", "workers", cache_dir=None)
+    affected = {module, *graph.find_downstream_modules(module)}
+    below = tuple(f"{name}." for name in affected)
+    return sorted(name for name in graph.modules - affected if not name.startswith(below) and "migrations" not in name)
 
 
 def _status(path: str, tests: Sequence[str], limit_s: float, *, is_changed: bool) -> int:
