@@ -41,7 +41,7 @@ KEY = "cu-1"
 Environ = Mapping[str, str]
 NOTHING: Final[Environ] = MappingProxyType({})
 
-PUSH_KEY: Final = "a-key-that-only-tests-know"
+PUSH_KEY: Final = "a-key-that-only-tests-know-0123456789"
 
 PATIENCE_S: Final = 90.0
 """How long a test waits for an expected event. It is long enough for a busy machine."""

@@ -39,7 +39,8 @@ MISMATCH = [{"kind": "mismatch", "after_s": 1}, {"kind": "high_risk_device", "af
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """Install release 0.4.0."""
-    commit = released_commit((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    commit = released_commit(changelog[changelog.index("## 0.4.0") :])
     assert commit is not None
     return install(commit, tmp_path_factory.mktemp("released"))
 
@@ -228,9 +229,11 @@ def test_released_version_goes_on_with_its_own_data(tmp_path: Path, released: In
         until(lambda: at.arrived(kinds[2])["check"] > before[2], 60, "a check by our release")
         for each in processes:
             each.stop()
+        ours = at.arrived(kinds[2])["check"]
         at.start(released)
         found = at.begin(3, END)
         until(partial(at.old_settled, found), 60, "a new call")
+        until(lambda: at.arrived(kinds[2])["check"] > ours, 60, "a check by the older release")
         for call in kinds:
             at.happen(call, "end")
         for call in kinds:
