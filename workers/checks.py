@@ -125,16 +125,14 @@ def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
 async def unite_spellings(claim: Claim) -> bool:
     """Merge a record that has another spelling of the id or of the institution: a statement or a push came under it.
 
-    One that the queue lists under its own spelling stays: a worker of release 0.4.0 still acts for both.
-
     Returns:
         Whether the claim is over.
 
     Raises:
         WriteRefused: Another worker holds the call now.
     """
-    ours, is_listed = claim.call_id, claim.call.life.listed_at is not None
-    key = ours.institution_key if is_listed else claim.institutions.managed_keys.spelling_kept(ours.institution_key)
+    ours = claim.call_id
+    key = claim.institutions.managed_keys.spelling_kept(ours.institution_key)
     other = CallId(key, canonical_id(ours.voice_id))
     return other != ours and await _merge_into(claim, other)
 

@@ -33,7 +33,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     """A push event arrived: a hint that the call started or ended, no more.
 
     ``received_at`` is by the clock of the receiving process. ``recorded_ms`` is by Redis's clock and set by the script
-    that leaves the note; 0 if an earlier release left it.
+    that leaves the note.
     """
 
     has_ended: bool
@@ -110,7 +110,7 @@ class EnrolledBeside(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled_be
 
 
 class _StatementFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A person's statement. The script that leaves the note sets ``number``; 0 if an earlier release left it."""
+    """A person's statement. The script that leaves the note sets ``number``."""
 
     operator: str
     said_at: datetime
@@ -330,11 +330,9 @@ def entry_expected(call: Call) -> str:
 def is_same_entry(after: str, before: str) -> bool:
     """Tell whether an entry, by its fingerprint, says nothing that the one before did not say.
 
-    One without a number takes none away. Fingerprints of releases up to 0.4.0 say nothing of the number, so processes of
-    both releases, side by side, do not report a call in turns.
+    One without a number takes none away.
     """
-    (rest, number), (rest_before, number_before) = _parted(after), _parted(before)
-    return rest == rest_before and (number in {number_before, "#"} or not number_before)
+    return after == before or (after.endswith(_NUMBER) and before.startswith(after))
 
 
 def _fingerprint(
@@ -346,11 +344,4 @@ def _fingerprint(
 
 
 _NUMBER: Final = "|#"
-"""Stands before the number in a fingerprint. In those of releases up to 0.4.0, a hexadecimal number follows the last
-``|``."""
-
-
-def _parted(print_: str) -> tuple[str, str]:
-    """Return a fingerprint without its number, and the number: ``#`` for none, empty if it does not say."""
-    rest, _, last = print_.rpartition("|")
-    return (rest, last) if last.startswith("#") else (print_, "")
+"""Stands before the number in a fingerprint."""

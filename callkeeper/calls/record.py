@@ -78,7 +78,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     is_device_enrolled: bool = False
     research_status: str | None = None
     research_voice_id: str | None = None
-    """The call that the research case is about; None in readings of earlier releases."""
+    """The call that the research case is about."""
     has_failed_feedback: bool = False
     validation_rule: str | None = None
     """Name of the validation rule that the institution has applied at the service."""
@@ -195,7 +195,7 @@ class CallStatement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     person_id: str | None = None
     reason: str = ""
     number: int = 0
-    """The order in which Redis received statements; 0 in records of earlier releases (`notes.statement_order`)."""
+    """The order in which Redis received statements (`notes.statement_order`); 0 if nobody said it."""
     in_shadow: bool = False
     """When a worker took it up, no live rule could act on it. It never causes an effect, whatever later rules say."""
     member: str | None = None
@@ -224,7 +224,7 @@ class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
     ``person_id`` is the member, ``has_number`` tells whether there is a phone number too. ``by_number`` are those of other
     calls that were found by a number of the call, whoever the member was. ``calls``: of each kind that was found, the
-    voice id of the newest call with the number, else of the member's newest one; earlier releases did not keep it.
+    voice id of the newest call with the number, else of the member's newest one.
     """
 
     person_id: str | None = None
@@ -344,7 +344,7 @@ class Seen(RecordPart, frozen=True):
     history: History = History()
     """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
     answered_for: str | None = None
-    """Who was assigned when a check was last answered; "" for nobody, None in records of release 0.2.0."""
+    """Who was assigned when a check was last answered; "" for nobody, None before."""
     unusable_answers: int = 0
     """The checks of ``history`` that say nothing of that person's voice: answered before somebody assigned them, or after
     the end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
@@ -448,12 +448,12 @@ class CallStatements(RecordPart, frozen=True):
     asked: Asked | None = None
     """What a rule asks a person. It stays after the call's end until somebody has handled it."""
     asked_signs: tuple[str, ...] | None = None
-    """What has spoken against the caller by then (`signs_known`). What comes later opens a closed question again.
-    Releases up to 0.4.0 kept none."""
+    """What has spoken against the caller by then (`signs_known`). What comes later opens a closed question again. None: a
+    question of release 0.4.0."""
     unenroll_closed_by: str | None = None
     """Core username of the person who acknowledged that an enroll was taken back, or is another member's; None before."""
     unenroll_closed_members: tuple[str, ...] | None = None
-    """Who the caller might be then (`other_callers`): somebody else is a new question. Releases up to 0.4.0 kept none."""
+    """Who the caller might be then (`other_callers`): somebody else is a new question. None: one of release 0.4.0."""
     opt_out_closed_by: str | None = None
     """Core username of the person who acknowledged that the caller opted out and the voice is enrolled; None before."""
 

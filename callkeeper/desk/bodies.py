@@ -147,7 +147,7 @@ class ResolveBody(_ActionBody, frozen=True):
 
 
 class SeenBody(ResolveBody, frozen=True):
-    """The same from a page of the board, which names what it has shown. One of an earlier release does not."""
+    """The same from a page of the board, which names what it has shown."""
 
     seen: Annotated[str, msgspec.Meta(max_length=8)] = ""
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.longest_first import longest_first
 
-LONGEST_FIRST = ["versions", "rotation", "procfile", "rules", "desk_client"]
+LONGEST_FIRST = ["migration", "versions", "rotation", "procfile", "rules", "desk_client"]
 """Each test process starts with two tests. In this order it gets a long one and a short one."""
 
 

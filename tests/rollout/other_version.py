@@ -1,12 +1,10 @@
-"""A process of another version: ``python -m tests.rollout.other_version newer|older worker``.
+"""A process of a newer version: ``python -m tests.rollout.other_version worker``.
 
-It runs our own code, changed so that it stores data as another version would. The newer version adds unknown fields to
-calls, effects, notes, events, listings and the trail. It writes every fourth call with a higher schema number until the
-call is settled. The older version neither reads nor writes fields that were added later.
+It runs our own code, changed so that it stores data as a newer version would. It adds unknown fields to calls, effects,
+notes, events, listings and the trail. It writes every fourth call with a higher schema number until the call is settled.
 """
 
 import json
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -15,13 +13,6 @@ from zlib import crc32
 from callkeeper.app.cli import main
 from callkeeper.calls import notes, record_storage, trail
 from callkeeper.calls.store import claims, last_listing, push_intake
-
-LATE_FIELDS = {
-    *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at"),
-    *("answered_check_at", "remark", "requested_by", "history", "signs", "told_at", "unanswered_at"),
-    *("calls", "earlier_calls"),
-}
-"""Fields that an older version does not have. All of them are optional, as every later field must be."""
 
 INVENTED = {"invented_later": {"since": "2027-01-01", "numbers": [1, 2, 3]}}
 
@@ -47,13 +38,6 @@ def newer_call(call: Any) -> Any:
     return {**newer(call), "schema": record_storage.SCHEMA if is_other else 1}
 
 
-def older(stored: Any) -> Any:
-    """Remove the fields that were added later from every object."""
-    if isinstance(stored, dict):
-        return {name: older(value) for name, value in stored.items() if name not in LATE_FIELDS}
-    return [older(each) for each in stored] if isinstance(stored, list) else stored
-
-
 class Writer:
     """Encodes with our encoder, then changes the result into the other version's format."""
 
@@ -66,26 +50,11 @@ class Writer:
         return json.dumps(self._change(json.loads(self._own.encode(value)))).encode()
 
 
-class Reader:
-    """Decodes only the fields that the older version knows."""
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-
-    def decode(self, stored: bytes) -> Any:
-        """Return a value as the other version reads it."""
-        return self._own.decode(json.dumps(older(json.loads(stored))).encode())
-
-
-def become(version: str) -> None:
-    """Make this process store and read data as another version does."""
-    change = {"newer": newer, "older": older}[version]
-    _patch(record_storage, _ENCODER=Writer(record_storage._ENCODER, newer_call if version == "newer" else change))
+def become_newer() -> None:
+    """Make this process store and read data as a newer version does."""
+    _patch(record_storage, _ENCODER=Writer(record_storage._ENCODER, newer_call))
     for module in (notes, last_listing, trail, push_intake):
-        _patch(module, _ENCODER=Writer(vars(module)["_ENCODER"], change))
-    if version == "older":
-        _patch(record_storage, _DECODER=Reader(record_storage._DECODER))
-        return
+        _patch(module, _ENCODER=Writer(vars(module)["_ENCODER"], newer))
     _patch(record_storage, _KNOWN=record_storage._KNOWN | INVENTED.keys())
     schema = record_storage.SCHEMA + 1
     for module in (record_storage, notes, claims):
@@ -98,5 +67,5 @@ def _patch(module: ModuleType, **values: object) -> None:
 
 
 if __name__ == "__main__":
-    become(sys.argv.pop(1))
+    become_newer()
     main(prog_name="callkeeper")

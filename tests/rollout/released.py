@@ -1,4 +1,4 @@
-"""Finds, installs and starts a released commit that runs beside ours.
+"""Finds, installs and starts a released commit.
 
 ``python -m tests.rollout.released PYTHON FOLDER worker`` runs ``callkeeper worker`` of the code in the folder.
 """

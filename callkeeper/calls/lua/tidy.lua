@@ -14,7 +14,7 @@ local old = redis.call('ZRANGEBYSCORE', settled_key, '-inf', now - kept_s * 1000
 for n = 1, #old, 2 do
     local item = prefix .. ':item:' .. old[n]
     local is_held = redis.call('HEXISTS', item, 'nonce') == 1 or redis.call('EXISTS', prefix .. ':inbox:' .. old[n]) == 1
-    local since = num(redis.call('HGET', item, 'over'), tonumber(old[n + 1])) -- 'over' is missing before release 0.3.0
+    local since = num(redis.call('HGET', item, 'over'), tonumber(old[n + 1]))
     local left_s = math.max(1, math.ceil(kept_s - (now - since) / 1000))
     if redis.call('TTL', item) > left_s and not is_held then
         redis.call('EXPIRE', item, left_s)

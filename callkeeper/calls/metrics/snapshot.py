@@ -147,8 +147,8 @@ class Process:
     has_replaced: bool = False
     """Whether it began after another one of its kind had vanished, and counts as started in its place."""
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Digests of the settings that must be equal in all processes of its kind, by variable, empty where one is not set. A
-    process that reports none is of a release up to 0.4.0."""
+    """Digests of the settings that must be equal in all processes of its kind, by variable, empty where one is not
+    set."""
 
     @property
     def host(self) -> str:

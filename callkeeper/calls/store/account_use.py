@@ -90,10 +90,7 @@ class AccountUse:
         self._beside = kept | dict.fromkeys(found, inf)
 
     def is_acted_for_beside(self, institution_key: str) -> bool:
-        """Return whether workers of this installation act for an institution, as `note` found. Any thread may ask.
-
-        Those of release 0.4.0 do not note it.
-        """
+        """Return whether workers of this installation act for an institution, as `note` found. Any thread may ask."""
         return any(each.acts_for(institution_key) for each in self._beside)
 
     def end(self, redis: Redis) -> None:

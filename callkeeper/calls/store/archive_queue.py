@@ -1,7 +1,7 @@
 """The calls that wait to be archived, in Redis: an outbox that holds only their names.
 
-A sweep finds settled calls that were never archived: those from before there was an archive, those that a worker of an
-earlier release settled, and those of a restored Redis.
+A sweep finds settled calls that were never archived: those from before there was an archive, and those of a restored
+Redis.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -151,8 +151,7 @@ def _breaker(scope: Scope, value: bytes) -> Breaker | None:
 def scope_of(field: bytes) -> Scope | None:
     """Return the scope of a stored breaker; None if this release does not know its kind.
 
-    Those of account and institutions are stored under the institution, as earlier releases do. The others have their
-    kind in front.
+    Those of account and institutions are stored under the institution. The others have their kind in front.
     """
     kind, blank, institution = field.decode(errors="replace").rpartition(" ")
     if not blank:

@@ -48,8 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One post: which message, when, and the result. ``next_at`` is when it is automatically tried again.
 
     ``status`` is the answer's HTTP status. Without an answer ``error`` says why. ``n`` counts the message's attempts.
-    ``answer`` is the beginning of the answer's text, ``digest`` that of the posted body. Releases up to 0.3.0 did not write
-    these two.
+    ``answer`` is the beginning of the answer's text, ``digest`` that of the posted body.
     """
 
     id: str

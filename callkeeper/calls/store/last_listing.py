@@ -303,9 +303,7 @@ class Listings:
         stored = {standing.key: _ENCODER.encode(standing) for standing in standings}
         if not stored:
             return
-        pipe = self._redis.pipeline(transaction=True)
-        # Releases up to 0.4.0 let all expire after an hour.
-        await pipe.hset(self.keys.standings, mapping=stored).persist(self.keys.standings).execute()
+        await self._redis.hset(self.keys.standings, mapping=stored)
 
     async def standing(self, institution_key: str) -> Standing | None:
         """Return what the service last said of one institution; None if nothing or it cannot be read."""

@@ -143,6 +143,7 @@ class Migration:
             if key.kind == "parked":  # what they wait for is not copied either
                 due = f"{self._new}{key.family}due"
                 self._redis.zunionstore(due, [due, name], aggregate="MIN")
+        self._redis.persist(f"{self._new}institutions")  # it expired after an hour
         self._leave_behind(self._old, at)
         self._require_stopped(self.alive())
         self._redis.hset(self._keys.migration, "done", self._now_ms())

@@ -25,8 +25,7 @@ KEPT = 10_000
 class RulesInForce(msgspec.Struct, frozen=True, omit_defaults=True):
     """The digest and name of the rules, and when a worker first started with them, by Redis's clock.
 
-    ``host`` and ``release``: the machine or container of that worker, and its version. Releases up to 0.3.0 did not write
-    them.
+    ``host`` and ``release``: the machine or container of that worker, and its version.
     """
 
     digest: str

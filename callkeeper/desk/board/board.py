@@ -249,10 +249,7 @@ class Board:
         return speak
 
     async def _refuse_unseen(self, place: CallId, seen: str) -> None:
-        """Refuse "I have seen it" from a page that did not show all that this would close.
-
-        The page of an earlier release does not say what it showed.
-        """
+        """Refuse "I have seen it" from a page that did not show all that this would close."""
         if needs_of((await self._known(place)).call) not in {"", seen}:
             raise FormRefused(
                 409, "Nothing was done: what needs a person here is not what this page showed. It is shown now."

@@ -128,7 +128,7 @@ def _unseen(form: Mapping[str, str], pause: Pause) -> str | None:
     try:
         newest_ms = int(form.get("newest", ""))
     except ValueError:
-        return None  # the page of an earlier release does not say what it showed
+        return None  # whoever writes forms can write any time
     if int(pause.at.timestamp() * 1000) > newest_ms:
         return f"since this page was opened, something else was paused there: {pause.words}"
     return None

@@ -177,9 +177,9 @@ async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
     assert (await rig.fill("/resume", because="again", institution=KEY)).status_code == 409
 
 
-@pytest.mark.parametrize("newest", ["", "soon", "9" * 5000], ids=["page of an earlier release", "words", "too long"])
+@pytest.mark.parametrize("newest", ["", "soon", "9" * 5000], ids=["nothing", "words", "too long"])
 async def test_resume_by_a_form_that_does_not_say_what_was_shown(rig: BoardRig, newest: str) -> None:
-    """It lifts the pause: the page may be one of an earlier release, and whoever writes forms can write any time."""
+    """It lifts the pause: whoever writes forms can write any time."""
     await rig.run(1)
     await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
     assert (await rig.fill("/resume", because="over", institution=KEY, newest=newest)).status_code == 303
@@ -343,7 +343,7 @@ def shown_on(page: str) -> str:
 async def test_acknowledgement_closes_only_what_its_page_showed(rig: BoardRig) -> None:
     """The page showed a rule's question. Since then the service refused an enroll, which nobody has seen.
 
-    The page of 0.4.0 does not say what it showed: its form closes nothing either, and the answer shows the refusal.
+    A form that does not say what its page showed closes nothing either, and the answer shows the refusal.
     """
     rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.REFUSED))
     script = Happening(Kind.MISMATCH, 2), Happening(Kind.HIGH_RISK, 2), Happening(Kind.END, 900)

@@ -185,18 +185,6 @@ async def test_number_alone_that_changes_is_taken_in(rig: Rig, before: str) -> N
     assert (await rig.whats(call)).count("listed") == listed + 1
 
 
-async def test_listings_of_two_releases_report_no_call_in_turns(rig: Rig) -> None:
-    """A process of 0.4.0 stores its fingerprint, which has no number, whenever it finds another one."""
-    call = await rig.begin_call(H(Kind.END, 300), run_s=30)
-    opened, listed = rig.store.keys.opened(KEY), (await rig.whats(call)).count("listed")
-    stored = (await rig.redis.hget(opened, call.voice_id)).decode()
-    earlier = stored.rpartition("|")[0]
-    await rig.redis.hset(opened, call.voice_id, earlier)
-    await rig.run(60)
-    assert (await rig.redis.hget(opened, call.voice_id)).decode() == earlier
-    assert (await rig.whats(call)).count("listed") == listed
-
-
 async def numbers_marked(rig: Rig, call: SandboxCall) -> int:
     """Return under how many numbers a call has left marks."""
     places = [place async for place in rig.redis.scan_iter(rig.store.keys.earlier(KEY, "n:*"))]

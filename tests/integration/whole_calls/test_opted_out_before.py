@@ -140,8 +140,8 @@ async def test_opt_out_is_the_members_and_not_the_numbers(rig: Rig) -> None:
     assert "enroll" not in rig.ledger(hers)
 
 
-async def test_record_of_the_release_before_leaves_its_mark_with_the_next_write(rig: Rig) -> None:
-    """A worker of 0.4.0 stored none, and took one back if it handled the call."""
+async def test_record_of_release_0_4_0_leaves_its_mark_with_the_next_write(rig: Rig) -> None:
+    """That release stored none."""
     first = await rig.begin_call(H(Kind.OPT_OUT, 8), H(Kind.END, 300), run_s=30)
     place, mark = rig.store.keys.earlier(KEY, "p:p-1"), f"opted_out:{first.voice_id}".encode()
     assert await rig.redis.zrange(place, 0, -1) == [mark]

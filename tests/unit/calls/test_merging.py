@@ -226,7 +226,7 @@ def test_fold_of_a_merge_takes_the_evidence_of_a_record_whose_member_is_the_same
 @pytest.mark.parametrize("ours", [None, "p-1"])
 @pytest.mark.parametrize("theirs", [None, "p-1"])
 def test_merge_keeps_the_answers_of_checks_for_the_same_member(ours: str | None, theirs: str | None) -> None:
-    """Answers are another member's only if both records know whose theirs are (None: a record of release 0.2.0)."""
+    """Answers are another member's only if both records know whose theirs are (None: no check was answered)."""
     one, other = (
         call(voice_id=voice_id, answered_for=person_id, history=History(answered=mask))
         for voice_id, person_id, mask in (("v-1", ours, 1), ("alt-1", theirs, 2))

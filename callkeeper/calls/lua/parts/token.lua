@@ -111,8 +111,7 @@ local function shut(field, now, wait_ms)
     set_gate(field, now + wait_ms, field .. ':from', now)
 end
 
--- Return until when a field of the gate holds up logins. A wait of which no beginning is stored, because release 0.2.0
--- wrote it, is as long as its longest one.
+-- Return until when a field of the gate holds up logins.
 local function shut_until(field, now, longest)
     local held = redis.call('HMGET', login_gate_key, field, field .. ':from')
     local meant = math.min(longest, num(held[1], 0) - num(held[2], 0))

@@ -325,14 +325,12 @@ async def test_call_that_is_settled_expires_until_it_is_opened_again(
     assert not await redis.hexists(item, "settled")
 
 
-@pytest.mark.parametrize("state", ["claimed", "noted", "of release 0.2.0", ""])
+@pytest.mark.parametrize("state", ["claimed", "noted", ""])
 async def test_tidy_lets_expire_what_nobody_will_save(store: Store, redis: Redis, hand: Hand, state: str) -> None:
     """What was settled under a longer setting expires, unless it is saved soon, under the lower one."""
     await live(store)
     await store.save(await claim(store), RECORD, Placement(None, listed="settled"))
-    if state == "of release 0.2.0":
-        await redis.hdel(store.keys.item(A.member), "over")
-    elif state:
+    if state:
         await store.note(A, WORD, even_settled=True)
     if state == "claimed":
         await claim(store)

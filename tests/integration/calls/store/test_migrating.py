@@ -73,6 +73,7 @@ def claimed(redis: Any, url: str) -> Callable[[], Any]:
 def test_everything_but_what_is_made_anew_is_copied(old: Any) -> None:
     """With its value and until it expires; parked calls are due; the old keys stay; the token is shared."""
     before = stored(old, OLD)
+    old.expire(f"{OLD}institutions", 3600)
     migration = Migration(old, Keys())
     assert migration.is_needed()
     counts = migration.count()

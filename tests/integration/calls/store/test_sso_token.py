@@ -55,23 +55,6 @@ async def test_lease_of_a_login_lasts_no_longer_when_the_clock_goes_back(
 
 
 @pytest.mark.parametrize("back_s", [30, 3600])
-async def test_pause_that_an_older_release_wrote_is_bounded(
-    redis_store: RedisTokenStore, redis: Redis, clock: Clock, back_s: float
-) -> None:
-    """Release 0.2.0 stores only when a pause ends: it lasts a minute at most, and 15 minutes for refused credentials."""
-    ms = (clock.now + 5 + back_s) * 1000
-    await redis.hset("ck:token:gate", mapping={"shut": ms, "reason": "outage", "refused:old": ms + 3_600_000})
-    assert await redis_store.claim_login("n-1", instead_of=None, lease_s=8, account="old") == LoginShut(
-        Shut.REFUSED, 900.0
-    )
-    await redis_store.claim_login("n-1", instead_of=None, lease_s=8)
-    clock.now += 60
-    assert await redis_store.claim_login("n-1", instead_of=None, lease_s=8) == LoginGranted(1)
-    clock.now += 840
-    assert await redis_store.claim_login("n-2", instead_of=None, lease_s=8, account="old") == LoginGranted(2)
-
-
-@pytest.mark.parametrize("back_s", [30, 3600])
 async def test_barred_scope_is_tried_as_often_when_the_clock_goes_back(
     redis_store: RedisTokenStore, clock: Clock, back_s: float
 ) -> None:
