@@ -154,7 +154,7 @@ def old_command(site: Site, released: Installed, *words: str) -> str:
     return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout  # noqa: S603
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_data_of_the_released_version_go_on(tmp_path: Path, released: Installed) -> None:
     """Live calls keep checks, ledger and words, a pause holds, tokens are valid, outcomes are told, settled calls read.
 
@@ -202,13 +202,13 @@ def test_data_of_the_released_version_go_on(tmp_path: Path, released: Installed)
             at.arrived(waits)["enroll"] == at.arrived(enrolled)["enroll"] == at.arrived(rejected)["reject_voice"] == 1
         )
         assert "ivr" in at.command("tokens", "list").output
-        assert at.receiver.told(settled["voice_id"]) != []
+        until(lambda: at.receiver.told(settled["voice_id"]), 120, "the outcome that waited")
         assert at.command("calls", "show", settled["voice_id"]).exit_code == 0
         assert at.command("migrate", "--finish").exit_code == 0
         assert [name for name in at.redis.keys("ck:*") if not name.startswith((b"ck:2:", b"ck:token"))] == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_released_version_goes_on_with_its_own_data(tmp_path: Path, released: Installed) -> None:
     """It starts again on the keys that were left. What ours did meanwhile it reads before it acts, and counts as spent."""
     with site(tmp_path) as at:
