@@ -190,11 +190,8 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	@mkdir -p $(BUILD)
 	$(BIN)/callkeeper rules docs > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
 	$(BIN)/python -m callkeeper.app.documents > $(BUILD)/generated && mv $(BUILD)/generated docs/configuration.md
-	$(BIN)/python -m callkeeper.app.assumptions_documents assumptions > $(BUILD)/generated && mv $(BUILD)/generated docs/assumptions.md
-	$(BIN)/python -m callkeeper.app.assumptions_documents survey > $(BUILD)/generated && mv $(BUILD)/generated docs/survey.md
 	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
 	$(BIN)/python -m tests.faults.matrix_document
-	$(BIN)/python -m tests.sandbox.test_variants
 	$(BIN)/python -m tests.sandbox.test_index
 
 # What the image and the platforms install.

@@ -24,12 +24,10 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.push_intake import CALL_END, CALL_START, DOCTOR, Intake
-from callkeeper.service.open_questions import USUAL, Shown
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
 from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, TraceSpan, place_in, span
 from receiver import responses
 from receiver.authentication import PushAuthentication
-from receiver.push_patterns import PushPatterns
 
 TRACE: Final = HEADER.encode()
 
@@ -92,16 +90,13 @@ FARTHEST: Final = timedelta(hours=1)
 
 
 class PushCounting:
-    """Counts and measures pushes, and notes how they are delivered."""
+    """Counts and measures pushes."""
 
     def __init__(self, figures: Figures | None = None) -> None:
         self.figures = Figures() if figures is None else figures
-        self._patterns = PushPatterns()
 
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
         """Count a recorded event, how long recording took, and its delay since the time in it."""
-        delivery = self._patterns.shown(event)
-        self.figures.see_all(_AS_DOCUMENTED if delivery is None else (*_AS_DOCUMENTED, delivery), event.institution_key)
         self.figures.count(figure.PUSHES, kind_of(event))
         self.figures.observe(figure.PUSH_ANSWER, took_s)
         lag = None if event.is_test else lag_of(event, received_at)
@@ -113,9 +108,6 @@ class PushCounting:
         if reason in _CONTRADICTING:
             self.figures.see(*_CONTRADICTING[reason])
 
-
-_AS_DOCUMENTED: Final = (Shown("push-fields", USUAL), Shown("push-media-type", USUAL))
-"""What every accepted push confirms."""
 
 _CONTRADICTING: Final = {
     "media_type": ("push-media-type", "push-not-json"),

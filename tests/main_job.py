@@ -1,15 +1,13 @@
 """The main job in virtual time, under variants of the stand-in: which promises are kept for every call.
 
 ``python -m tests.main_job`` runs it under each variant and under sets that cover every pair of them, and prints the table
-of docs/guarantees.md; with names of variants it runs once and says what became of each call. ``--like FILE`` takes the
-variants of a file that ``callkeeper service survey --export FILE`` wrote, and says which promises hold with that service.
+of docs/guarantees.md; with names of variants it runs once and says what became of each call.
 """
 
 import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -18,9 +16,8 @@ from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.record import CHECK_LIMIT, Phase
 from callkeeper.calls.rules import load_rules
 from callkeeper_sandbox.service.faults import PUSH, Action, Fault
-from callkeeper_sandbox.service.likeness import LikenessError, load_likeness, with_own
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose
+from callkeeper_sandbox.service.variants import VARIANTS
 from tests.covering import covering_sets
 from tests.harness.pushed import PushedRig, own_redis
 from tests.sandbox_fixtures import KEY
@@ -199,19 +196,11 @@ def lost_of(promises: Mapping[str, Kept]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, one run, or the promises with the service of a file; return the exit code."""
+    """Print the table, or one run; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.main_job", description="The main job in virtual time.")
     parser.add_argument("variants", nargs="*", help="run once under these variants")
-    parser.add_argument("--like", type=Path, metavar="FILE", help="say which promises hold with the service of a file")
     given = parser.parse_args(arguments)
-    if given.like is None:
-        return asyncio.run(_with_redis(_print_one if given.variants else _print_table, given.variants))
-    try:
-        names = with_own(load_likeness(given.like), given.variants)
-        choose(names)
-    except (LikenessError, VariantError) as error:
-        parser.error(str(error))
-    return asyncio.run(_with_redis(_print_promises, names))
+    return asyncio.run(_with_redis(_print_one if given.variants else _print_table, given.variants))
 
 
 async def _with_redis(work: Callable[[Redis, Sequence[str]], Awaitable[int]], names: Sequence[str]) -> int:
@@ -224,25 +213,6 @@ async def _print_one(redis: Redis, names: Sequence[str]) -> int:
     lost = lost_of(await job.run())
     _say(f"not kept: {', '.join(lost) or 'nothing'}", *await job.told())
     return 0
-
-
-async def _print_promises(redis: Redis, names: Sequence[str]) -> int:
-    """Say which promises hold under variants. If the service has a limit, also say which hold once it is set."""
-    _say(f"variants: {', '.join(names) or 'none'}", "")
-    promises = await kept(names, redis)
-    limit = choose(names).options.requests_per_s
-    _say_promises(promises)
-    if lost_of(promises) and limit:
-        promises = await kept(names, redis, rps=float(limit))
-        _say("", f"with CALLKEEPER_SERVICE_RPS={limit}:", "")
-        _say_promises(promises)
-    return 1 if lost_of(promises) else 0
-
-
-def _say_promises(promises: Mapping[str, Kept]) -> None:
-    _say("| promise | holds | how |", "|---|---|---|")
-    for name, (holds, how) in promises.items():
-        _say(f"| {name} | {'yes' if holds else '**no**'} | {how} |")
 
 
 async def _print_table(redis: Redis, _names: Sequence[str]) -> int:

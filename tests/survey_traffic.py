@@ -1,11 +1,5 @@
-"""Traffic of a bank in virtual time, of every kind that shows something of the service's behaviour; and the survey of it.
+"""Traffic of a bank in virtual time, of every kind that can contradict an assumption about the service."""
 
-``python -m tests.survey_traffic`` prints which answers are seen with each variant of the sandbox; with names of variants it
-runs once and prints the whole survey.
-"""
-
-import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,13 +11,12 @@ from callkeeper.calls.notes import AssignWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.pausing import Pausing
-from callkeeper.calls.survey import Survey, SurveyVerdict, rows_of
+from callkeeper.calls.survey import Survey
 from callkeeper.service.errors import ServiceUnavailable
 from callkeeper.service.survey_questions import Asking, Ended
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from callkeeper_sandbox.service.variants import VARIANTS
-from tests.harness.pushed import PushedRig, own_redis
+from tests.harness.pushed import PushedRig
 from tests.sandbox_fixtures import CREDENTIALS, KEY
 
 LAST = "cu-2"
@@ -178,34 +171,3 @@ async def surveyed(names: Sequence[str], redis: Redis, waves: int = 1) -> Survey
     traffic = Traffic(names, redis)
     traffic.burst = BURST if "limit-100" in names else 0
     return await traffic.run(waves)
-
-
-def main(names: Sequence[str]) -> None:
-    """Print one survey, or the table of all variants."""
-    asyncio.run(_with_redis(names))
-
-
-async def _with_redis(names: Sequence[str]) -> None:
-    async with own_redis() as redis:
-        if names and names[0] != "all":
-            _print_one(await surveyed([name for name in names if name != "none"], redis))
-            return
-        for name in ("", *VARIANTS):
-            if len(names) > 1 and name and not any(part in name for part in names[1:]):
-                continue
-            survey = await surveyed([name] if name else [], redis)
-            wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED]
-            found = survey.named()
-            sys.stdout.write(f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n")
-            sys.stdout.flush()
-
-
-def _print_one(survey: Survey) -> None:
-    for row in rows_of(survey):
-        usual = f"usual {row.usual.n} ({row.usual.shape})" if row.usual else "-"
-        others = "; ".join(f"{a.name} {s.n} at {list(s.at)} ({s.shape})" for a, s in row.others)
-        sys.stdout.write(f"{row.verdict:14} {row.assumption.id:28} {usual} {others}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -13,7 +13,6 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from callkeeper.calls.call_patterns import STARTS_APART, repeats_last, seen_in_reading
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.fact_derivation import is_named_in_answer, signs_of
@@ -25,7 +24,7 @@ from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.redis_restart import charge_earlier_record, spent_checks
 from callkeeper.calls.schedule.plan import check_answered, check_booked, check_failed, must_read_first, take_turns
 from callkeeper.calls.schedule.reads import next_read, read_retry
-from callkeeper.calls.settlement import must_be_listed_again
+from callkeeper.calls.settlement import STARTS_APART, must_be_listed_again
 from callkeeper.calls.steps import Decline
 from callkeeper.calls.store.breakers import EndpointKind, RequestResult
 from callkeeper.calls.store.earlier_calls import digits_compared
@@ -44,7 +43,6 @@ from callkeeper.service import (
     TokenLapsed,
 )
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
-from callkeeper.service.open_questions import Shown
 from workers.claimed_call import Claim
 from workers.counting import unknown_names
 from workers.other_calls import note_recognised
@@ -86,7 +84,6 @@ def note_misnamed(claim: Claim, named: str, kind: str) -> None:
     claim.tools.log.warning("answer_misnamed", kind=kind, other=named)
     counting = claim.tools.counting
     counting.figures.count(figure.ANSWERS_MISNAMED, counting.label(claim.call_id.institution_key), kind)
-    claim.see([Shown("answer-names-call", "another-call", kind)])
 
 
 async def _real_id(claim: Claim, phone_call: PhoneCall) -> str | None:
@@ -177,8 +174,6 @@ def take_in(
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading)
-    if not repeats_last(before, reading):
-        claim.see(seen_in_reading(before, claim.call, phone_call, book.policies, claim.tools.service.date_zone))
     periods = {"undecided_s": book.reads_undecided_s, "decided_s": book.reads_decided_s}
     read_at = next_read(claim.call, claim.context(), book.policies, now, **periods)
     claim.call = replace(claim.call, plan=replace(claim.call.plan, next_read_at=read_at))
@@ -354,7 +349,6 @@ async def _without_result(claim: Claim, outcome: str) -> None:
     may be the voice provider's trouble and not the call's.
     """
     key, kind = claim.call_id.institution_key, EndpointKind.CHECK
-    claim.see([Shown("check-refused-is-provider", "checks-without-result", outcome)])
     await claim.tools.gate.publish(RequestResult.FAILURE, key, kind, outcome=outcome, member=claim.item.member)
     if claim.tools.store.breakers.over(key, kind) is not None:
         claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
@@ -400,7 +394,6 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     if claim.is_over:
         return
     took_ms = int((claim.now - now).total_seconds() * 1000)
-    claim.tools.gate.patterns.check_took(claim.call_id.institution_key, took_ms / 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     await note_recognised(claim)

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
 from callkeeper.calls.assign_folding import assigned
-from callkeeper.calls.call_patterns import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
@@ -55,7 +54,6 @@ from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ResellerError
 from callkeeper.service.client import Reseller
-from callkeeper.service.open_questions import Shown
 from callkeeper.service.tracing import SpanKind, TraceSpan, first_span, follow, is_trace, new_trace, span
 from workers.counting import Counting
 from workers.job_summary import JobSummary
@@ -169,10 +167,7 @@ class Claim(msgspec.Struct):
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, item.now, is_first_look=is_first_look)
-        claim = cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic(), traces=known)
-        if notes:
-            claim.see(seen_in_notes(before, notes))
-        return claim
+        return cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic(), traces=known)
 
     def span(self) -> AbstractContextManager[TraceSpan]:
         """Begin the claim's span. Events before the newest one have traces of their own, which it links to."""
@@ -217,11 +212,6 @@ class Claim(msgspec.Struct):
             book, look_up = self.tools.book, self.tools.store.earlier_calls.look_up
             days, policies = book.history_days, book.policies
             self.call = await look_up(self.call_id, self.call, policies=policies, days=days, now=self.now, anew=anew)
-
-    def see(self, seen: Iterable[Shown]) -> None:
-        """Count what was seen of the service's behaviour where its document is silent."""
-        counting = self.tools.counting
-        counting.figures.see_all(seen, counting.label(self.call_id.institution_key))
 
     def set_effect(self, kind: EffectKind, effect: Effect) -> None:
         self.call = with_effect(self.call, kind, effect)

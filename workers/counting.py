@@ -201,8 +201,6 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
         return
     figures.sum_up(institution, slot_of_reason(entry.because))
     figures.observe(figure.CHECKS_SPENT, call.plan.checks_used)
-    if call.life.hinted_at is None and call.life.end_hinted_at is None and call.life.listed_at is not None:
-        figures.see("push-delivery", "events-lost", institution, "neither start nor end was pushed")
     if call.life.end_hinted_at is None:
         figures.count(figure.PUSHES_LOST, institution, "CallEnd")
     if call.life.hinted_at is None or _is_end_first_hint(call):

@@ -10,7 +10,6 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import unassigned
-from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
@@ -228,7 +227,6 @@ def establish(claim: Claim, step: Establish) -> None:
     )
     because = effect.refusal if state is EffectState.REFUSED else None
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
-    claim.tools.gate.patterns.established(claim.call_id.institution_key, claim.item.member, kind, state)
     if state is EffectState.REFUSED:
         claim.call = replace(claim.call, schema=SCHEMA)
         claim.tools.log.warning("effect_refused", kind=kind, said=because)
@@ -289,9 +287,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         claim.call = intended
         await claim.let_go(claim.now)
         return
-    sent = claim.call
     state, said = await _request(claim, kind, effect, booked_at_s)
-    claim.see(seen_in_effect(sent, kind, state, is_refused=claim.call.effect(kind).refusal is not None))
     answered(claim, kind, state, said=said)
     if state is EffectState.REFUSED:  # before it was sent: nothing else will tell anybody
         establish(claim, Establish(kind, state))
@@ -356,7 +352,6 @@ async def _request(
             claim.set_effect(kind, after_refusal(kind, claim.call.effect(kind), refusal, claim.now))
         elif isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.call.effect(kind), claim.now))
-        claim.tools.gate.patterns.turned_away(claim.item.member, kind, error)
         said = f"{NO_CLEAR_ANSWER} ({error.brief})" if refusal is None else refusal
         return EffectState.UNKNOWN, said[:MOST_TEXT]
     return (EffectState.APPLIED, None) if other_id is None else await _moved(claim, other_id)
@@ -403,7 +398,6 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             )
             if not is_same_id(real, claim.call_id.voice_id):
                 return real
-            claim.see([seen_in_assigned_id(voice_id, real)])
         case EffectKind.ENROLL:
             await service.enroll(
                 institution_key,

@@ -29,13 +29,13 @@ from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind, RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.last_listing import ASK_AGAIN, STANDING_FRESH, Listings, Standing
 from callkeeper.calls.store.request_budget import Permit
-from callkeeper.service import NotSent, ResellerError, ServiceRefused, ServiceUnavailable
+from callkeeper.service import NotSent, ResellerError, ServiceUnavailable
 from callkeeper.service.client import Reseller
 from workers.counting import Counting
 from workers.managed_keys import InstitutionSettings, ManagedKeys
 from workers.service_gate import Held, ServiceGate, Wanted, Why
 from workers.standing_requests import StandingRequests
-from workers.standings import LIST, Standings, handled_in_test, seen_in_standings
+from workers.standings import LIST, handled_in_test
 
 LIST_EVERY = timedelta(seconds=90)
 """How often the service's list is read, by all workers together. With `RELOAD_S` it is shorter than two minutes: an
@@ -199,8 +199,6 @@ class Institutions:
         asked, error = await self._requests.ask_one(LIST if asks_all else institution_key)
         if error is not None:
             self._log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
-            if isinstance(error, ServiceRefused) and not asks_all and institution_key in self._standings:
-                self._counting.figures.see("institution-by-key", "keys-refused", institution_key, "refused by its key")
             if not asks_all and not isinstance(error, ServiceUnavailable | NotSent):
                 self._keys_refused_at_s = self._monotonic()
                 return  # the list is asked next
@@ -252,7 +250,6 @@ class Institutions:
             held = {key for key, one in stored.items() if one.obstacle is not None}
             wanted = {LIST, *missing, *self.managed_keys.allowed(held)}
             asked = await self._requests.ask(wanted if is_due else wanted.intersection(self._requests.left), stored)
-            self._see(asked, listed)
             answered = self._standings_of(asked.known, now)
             await self._listings.save_standings(answered.values())
             stored |= answered
@@ -275,11 +272,6 @@ class Institutions:
     def _tell_keys(self) -> None:
         """Tell the breakers and the counting for which institutions we act."""
         self._counting.ours = self._store.breakers.acted_for = self.keys
-
-    def _see(self, asked: Standings, listed: frozenset[str]) -> None:
-        """Count for the survey what the answers show. ``listed`` are the keys of the login."""
-        for key, seen in seen_in_standings(asked, listed, self._standings):
-            self._counting.figures.see_all([seen], self._counting.label(key))
 
     async def _renew(self) -> None:
         """Log in hourly for new keys. If that fails, the token that there is may still be good: try again in a minute."""

@@ -39,6 +39,7 @@ from callkeeper.calls.steps import (
     WriteDecision,
     WriteFacts,
 )
+from callkeeper.calls.survey import judged
 from callkeeper.calls.trail import Entry
 from callkeeper.service.tracing import SpanAttributes, span
 from workers.checks import check, decline, look_back, read, request_listing, unite_spellings
@@ -65,6 +66,10 @@ async def settle(claim: Claim, reason: Reason) -> None:
     if claim.call.names.alternate_id is not None:
         with suppress(RedisError):
             await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.names.alternate_id)
+    tools, call_id = claim.tools, claim.call_id
+    for shown in judged(claim.call, tools.service.tap.end(*call_id)):
+        key = tools.counting.label(call_id.institution_key)
+        tools.counting.figures.see(shown.assumption, shown.answer, key, shown.shape)
     claim.summary.add("settled")
     claim.tools.log.info("call_settled", reason=reason, checks=claim.call.plan.checks_used)
 

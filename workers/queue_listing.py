@@ -45,7 +45,6 @@ from callkeeper.service import AccessRefused, QueueEntry, ResellerError, Service
 from workers.claimed_call import Tools
 from workers.job_summary import JobSummary
 from workers.queue_pages import QueuePages
-from workers.queue_patterns import QueuePatterns
 from workers.service_gate import Wanted
 
 LISTED_LATER_S = 3.0
@@ -203,7 +202,7 @@ class Listing:
             return progress
         self.tools.log.warning("queue_bound_misread", institution=key)
         self.tools.counting.figures.count(figure.QUEUE_MISREAD, key)
-        self._patterns(key).bounds_misread()
+        self.tools.counting.figures.see("queue-start-bounds", "bounds-misread", key, "a later call was left out")
         return replace(progress, misread_at=item.now)
 
     async def _whole(
@@ -236,10 +235,10 @@ class Listing:
         to_the_end: bool = False,
     ) -> tuple[ListingProgress, QueuePages]:
         """Read pages up to the first that is not full, or up to the first that brings nothing new."""
-        key, patterns = progress.institution_key, self._patterns(progress.institution_key)
+        key = progress.institution_key
         is_first = is_first_listing(progress, item.epoch.first_claimed_at or item.epoch.since, item.now)
         requests = PageRequests(self.tools, item, key, since, self.tools.monotonic())
-        pages = QueuePages(requests.send, self.page_size, progress.paging, to_the_end=to_the_end, see=patterns.see)
+        pages = QueuePages(requests.send, self.page_size, progress.paging, to_the_end=to_the_end)
         while True:
             try:
                 entries = await pages.read()
@@ -247,7 +246,6 @@ class Listing:
                 raise ListingFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.learn(ids)
-            patterns.page(since, entries, item.now, self.tools.service.date_zone)
             noted = await self._leave_notes(progress, entries, item.now, is_first=is_first)
             if since is None:
                 summary.found(key, told=noted)
@@ -279,11 +277,7 @@ class Listing:
         for voice_id, before in zip(prints, known, strict=True):
             if before is None:
                 found[voice_id] = self._with_absence(found[voice_id], progress, now)
-        noted = await asyncio.gather(
-            *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
-        )
-        if not all(taken for taken, _ in noted):  # calls that are settled, seconds after their end
-            self._patterns(key).ended_listed()
+        await asyncio.gather(*(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
         if changed:
             self.on_due()
             await self.tools.listings.listed(key, changed)
@@ -304,7 +298,3 @@ class Listing:
         for reason, entries in skipped.items():
             self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
             self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
-            self._patterns(key).skipped(reason, entries)
-
-    def _patterns(self, key: str) -> QueuePatterns:
-        return QueuePatterns(self.tools.counting.figures, key)

@@ -6,7 +6,7 @@ or refused. Assumed (`queue-paging`): `continueFrom` counts entries or pages. As
 end is empty, refused, or one that was listed before.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from callkeeper.calls.store.last_listing import Paging
 from callkeeper.service import InstitutionNotFound, QueueEntry, ServiceRefused
-from callkeeper.service.open_questions import USUAL, Shown
 
 AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]
 """Asks for a page: `continueFrom`, `pageSize`."""
@@ -45,7 +44,6 @@ class QueuePages:
         is_over: Whether the page that was read last is the last one.
         pages: How many pages brought a call that no earlier page had.
         seen: The ids of all calls on the pages.
-        see: Called with what the pages show of how the service reads `continueFrom` and `pageSize`.
     """
 
     ask: AskPage
@@ -56,7 +54,6 @@ class QueuePages:
     is_over: bool = False
     pages: int = 0
     seen: set[str] = field(default_factory=set)
-    see: Callable[[Shown], None] = lambda _: None
     _first: list[str] = field(default_factory=list)
     _last: list[str] = field(default_factory=list)
 
@@ -78,8 +75,6 @@ class QueuePages:
         if self.cursor == 0:
             self._first = ids
         await self._learn(ids, is_full=is_full)
-        for seen in self._signs(ids, news):
-            self.see(seen)
         self._last = ids
         # Pages may be numbered from 0 or from 1, so page 1 may repeat the first page.
         has_more = bool(news) or (self.paging.counts_pages is True and self.cursor == 1)
@@ -101,7 +96,6 @@ class QueuePages:
             return await self.ask(begin, self._size)
         except ServiceRefused as refused:
             if begin:
-                self.see(Shown("queue-past-end", "past-end-refused", "refused"))
                 return ()
             if isinstance(refused, InstitutionNotFound) or self._size // 2 < SMALLEST:
                 raise
@@ -127,9 +121,6 @@ class QueuePages:
         with suppress(ServiceRefused):
             entries, size = await self.ask(0, asked), asked
         self.paging = replace(self.paging, size=None if size == self.size else size, refused=None)
-        if size != self.size:
-            answer = "page-refused" if size <= SMALLEST_KNOWN else "page-refused-100"
-            self.see(Shown("queue-page-size", answer, f"pageSize {size} is answered, {asked} is refused"))
         return entries
 
     async def _larger_page(self, entries: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
@@ -139,34 +130,6 @@ class QueuePages:
             entries = await self.ask(0, size)
             self.paging = replace(self.paging, size=None if size == self.size else size)
         return entries
-
-    def _signs(self, ids: list[str], news: set[str]) -> Iterator[Shown]:
-        """Yield what a page shows: of the size of pages, of the end, and of what `continueFrom` counts."""
-        if self.cursor == 0:
-            if len(ids) > SHORT:
-                yield Shown("queue-page-size", USUAL, f"{len(ids)} entries of at most {self._size}")
-            return
-        begun, last = len(ids) - len(news), len(self._last)
-        if self.paging.counts_pages is not None and (news or self.cursor == 1):
-            yield Shown("queue-paging", self._counted(ids), f"continueFrom {self.cursor}")
-        if not ids:
-            yield Shown("queue-past-end", USUAL, "no entries")
-        elif not news and self.cursor > 1 and len(self.seen) > OVERLAPPING:
-            is_whole = len(ids) >= min(self._size, len(self.seen), max(last, 1))
-            answer = ("queue-past-end", "past-end-repeated") if is_whole else ("queue-paging", "paging-overlap")
-            yield Shown(*answer, f"{len(ids)} entries that were listed before")
-        elif begun == OVERLAPPING and len(news) > 1 and set(ids[:begun]) <= set(self._last):
-            yield Shown("queue-paging", "paging-overlap", f"{begun} entries of the page before")
-        if len(news) > 1 and 0 < last < self._size:
-            answer = ("queue-page-size", "page-capped") if last >= SHORT else ("queue-page-short", "page-short")
-            yield Shown(*answer, f"pages of {last} for pageSize {self._size}")
-        elif not news and 0 < last < SHORT:
-            yield Shown("queue-page-short", USUAL, f"a page of {last} was the last")
-
-    def _counted(self, ids: list[str]) -> str:
-        if not self.paging.counts_pages:
-            return USUAL
-        return "paging-by-page-from-1" if self.cursor == 1 and ids[:1] == self._first[:1] else "paging-by-page"
 
     async def _learn(self, ids: list[str], *, is_full: bool) -> None:
         """Find out whether `continueFrom` counts entries or pages, by asking for the middle of the first page.

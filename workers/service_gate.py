@@ -46,7 +46,6 @@ from callkeeper.service import (
 )
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import DETAILS, EFFECTS, QUEUE, TOKEN, AuthMode, Endpoint
-from workers.answer_patterns import AnswerPatterns
 from workers.own_way import OwnWay, was_answered
 
 ALONE_S, ALONE_AMONG = 60.0, 4
@@ -122,7 +121,6 @@ class ServiceGate:
         self._turned_away_at_s: dict[str, float] = {}
         """When each institution was answered last, and when by 429, by the process's clock."""
         self._kind_answered_at_s: dict[EndpointKind, float] = {}
-        self.patterns = AnswerPatterns(figures.see, store.monotonic)
 
     def see_bars_of(self, service: Reseller) -> None:
         """Let the bars of a client count. It is made after the gate, because it reports to the gate."""
@@ -178,7 +176,6 @@ class ServiceGate:
         outcome = "answered" if error is None else type(error).__name__
         self._figures.count(figure.SERVICE_REQUESTS, endpoint.name, outcome)
         self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
-        self.patterns.note(endpoint, institution_key, error, seconds)
         if endpoint is TOKEN:
             self._figures.count(figure.LOGINS, outcome)
         for request in await self._believed((endpoint, institution_key, error), seconds):

@@ -6,7 +6,7 @@ institution.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -14,16 +14,13 @@ from msgspec.structs import replace
 
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.service import (
-    AnswerUnreadable,
     Institution,
     InstitutionSummary,
     ResellerError,
     ServiceBusy,
-    ServiceRefused,
     ServiceUnavailable,
 )
 from callkeeper.service.client import Reseller
-from callkeeper.service.open_questions import USUAL, Shown
 
 IN_A_ROW = 3
 """If none of the first three keys is answered, the service is taken to be down, and the rest is not asked for. If three in
@@ -109,39 +106,6 @@ async def _next_batch(asked: Standings, rest: deque[str], may_ask: MayAsk | None
         if key == LIST:
             break
     return batch
-
-
-def seen_in_standings(
-    asked: Standings, listed: frozenset[str], before: Mapping[str, Standing]
-) -> Iterator[tuple[str, Shown]]:
-    """Yield what the answers show of how list, login and request by key agree, and of which institution.
-
-    ``asked`` is what the service said, ``listed`` has the keys of the login, ``before`` what was known.
-    """
-    match asked.list_error:
-        case ServiceRefused():
-            yield "", Shown("institution-list-form", "list-refused", "refused")
-        case ServiceUnavailable(status=500):
-            yield "", Shown("institution-list-form", "list-failing", "status 500")
-        case AnswerUnreadable():
-            yield "", Shown("institution-list-form", "list-unreadable", "no list of institutions")
-    named = asked.named or frozenset()
-    for key in sorted(named - listed):
-        yield key, Shown("listed-is-ours", "keys-missing", "the list names it, the login does not")
-    if named and named <= listed:
-        yield "", Shown("listed-is-ours")
-    for key in sorted(listed - named) if asked.named is not None else ():
-        if key in asked.known:
-            yield key, Shown("institution-by-key", "list-paged", "the list does not name it, its key does")
-        elif isinstance(asked.unreadable.get(key), ServiceRefused):
-            yield key, Shown("institution-by-key", "keys-unknown", "the login names it, its key is refused")
-    for key, one in asked.known.items():
-        earlier = before.get(key)
-        if earlier is not None and earlier.status == "Active":
-            answer = {"Review": "institution-to-review", "Disabled": "institution-disabled"}.get(
-                one.status or "", USUAL
-            )
-            yield key, Shown("status-change-at-once", answer, "status Active before")
 
 
 def standing_of(summary: InstitutionSummary | Institution, key: str | None = None) -> Standing:

@@ -301,8 +301,8 @@ def _assumptions(signals: Signals) -> Iterator[Incident]:
     for key, found in sorted(wrong.items()):
         words = "; ".join(f"{one.answer.words} ({one.sight.times})" for one in found)
         advice = (
-            f"{words[:1].upper()}{words[1:]}. `callkeeper service survey` and the page Survey say what is done about it "
-            "and which setting answers it. Ask the service's operator, and report it with the log. Acknowledge this when "
+            f"{words[:1].upper()}{words[1:]}. `callkeeper service survey` says what is done about it and which setting "
+            "answers it. Ask the service's operator, and report it with the log. Acknowledge this when "
             "you know: it ends with that, and comes back only with another contradiction."
         )
         title = "The service behaves differently than assumed"

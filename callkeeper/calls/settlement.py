@@ -58,6 +58,9 @@ def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) 
 CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 """When the queue is looked at again after a hint, in seconds, because an event may be faster. The hint asks for one too."""
 
+STARTS_APART = timedelta(seconds=60)
+"""How far the creation of a record may be from the call's start in the queue (`start-and-creation`)."""
+
 HINT_LIVES = timedelta(seconds=10)
 """A hint that was not listed within this time is dropped.
 

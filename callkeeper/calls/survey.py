@@ -1,30 +1,31 @@
-"""The survey: what traffic says of each assumption about the service. Pure functions of what was seen.
+"""The survey: which assumptions about the service its answers have contradicted. Pure functions.
 
-``Survey.parse`` reads what `add_figures.lua` keeps. ``rows_of`` judges each assumption: it holds, it is contradicted, or
-nothing was seen yet. ``contradictions`` are what nobody has acknowledged: an incident, once.
+``judged`` says once, at a call's end, what the call's record and the sampled answers about it contradict.
+``Survey.parse`` reads what `add_figures.lua` keeps; ``contradictions`` are what nobody has acknowledged: an incident, once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from callkeeper.calls.assumptions import Assumption, OtherAnswer, SeenBy, assumptions
+from callkeeper.calls.assumptions import Assumption, OtherAnswer, assumptions
 from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import NOT_SHOWN
+from callkeeper.calls.metrics.counting import MOST_PLACES
+from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.quantity import quantity
-from callkeeper.service.open_questions import USUAL
+from callkeeper.calls.record import Call
+from callkeeper.calls.settlement import STARTS_APART
+from callkeeper.service.answer_tap import CallSample, Shown
+from callkeeper.service.endpoints import ASSIGN, ENROLL, REJECT_VOICE, is_same_id
+from callkeeper.service.enumerations import CallStatus
 
 KNOWN_FIELD = "known|"
 """The beginning of the fields that hold since when people know of the contradictions of an institution, or of all."""
-
-
-MOST_PLACES: Final = 8
-"""How many institutions are kept of each answer. An answer is about the service, which is one for all of them: those that
-follow are counted, and are not told of by themselves. Three hundred would stop Redis for 34 ms a second, and pushes may
-name any number."""
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -87,113 +88,11 @@ class Survey:
             seen.setdefault(assumption, {})[answer] = sight
         return cls(seen, known_ms)
 
-    def named(self) -> list[str]:
-        """Return the names of the sandbox's variants that behave as the service was seen to behave."""
-        return sorted(answer.name for one in assumptions().values() for answer, _ in self.others(one) if answer.variant)
-
-    def others(self, one: Assumption) -> list[tuple[OtherAnswer, Sight]]:
-        """Return the answers that count and are not the usual one, in the order of the list."""
+    def contradicting(self, one: Assumption) -> list[tuple[OtherAnswer, Sight]]:
+        """Return the answers that contradict an assumption and were seen often enough, in the order of the list."""
         sights = self.seen.get(one.id, {})
-        counted = []
-        for answer in one.answers:
-            sight = sights.get(answer.name)
-            is_hidden = (answer.only and USUAL in sights) or any(name in sights for name in answer.unless)
-            if sight is not None and sight.n >= answer.least and not is_hidden:
-                counted.append((answer, sight))
-        return counted
-
-    def usual(self, one: Assumption) -> Sight | None:
-        """Return how the usual answer was seen."""
-        return self.seen.get(one.id, {}).get(USUAL)
-
-
-def exported(survey: Survey) -> str:
-    """Return a file of variants for ``callkeeper sandbox --like``. It holds names of our own lists only."""
-    usual = sorted(one.id for one in assumptions().values() if survey.usual(one) is not None and not survey.others(one))
-    lines = [
-        "# Written by callkeeper service survey. No data about people.",
-        "format = 1",
-        "",
-        "[variants]",
-        f"seen = {_listed(survey.named())}",
-        f"usual = {_listed(usual)}",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "[]" if not names else "[\n" + "".join(f'  "{name}",\n' for name in names) + "]"
-
-
-class SurveyVerdict(StrEnum):
-    """What traffic says of an assumption."""
-
-    HOLDS = "holds"
-    CONTRADICTED = "contradicted"
-    NOT_SEEN = "not yet seen"
-    CANNOT_BE_SEEN = "cannot be seen"
-
-
-VERDICTS = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
-"""The verdicts in the order in which they are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyRow:
-    """One assumption, what was seen of it, and the verdict."""
-
-    assumption: Assumption
-    verdict: SurveyVerdict
-    usual: Sight | None
-    others: Sequence[tuple[OtherAnswer, Sight]]
-
-    @property
-    def id(self) -> str:
-        return self.assumption.id
-
-    @property
-    def state(self) -> str:
-        """Return the verdict for a certificate: ``holds``, ``contradicted`` or ``not_seen``."""
-        known = self.verdict in {SurveyVerdict.HOLDS, SurveyVerdict.CONTRADICTED}
-        return self.verdict.value if known else "not_seen"
-
-    @property
-    def text(self) -> str:
-        """Return what the service does instead; the assumption, if nothing contradicts it."""
-        return "; ".join(answer.words for answer, _ in self.contradicting) or self.assumption.text
-
-    @property
-    def contradicting(self) -> list[tuple[OtherAnswer, Sight]]:
-        return [(answer, sight) for answer, sight in self.others if not answer.holds]
-
-    @property
-    def hint(self) -> str:
-        """Return what would show it, or why nothing does."""
-        one = self.assumption
-        match one.seen_by():
-            case SeenBy.NOTHING:
-                return one.never
-            case SeenBy.ASKED:
-                return "callkeeper service survey --ask"
-            case _:
-                return one.shown_by
-
-
-def rows_of(survey: Survey) -> list[SurveyRow]:
-    """Return what was seen of each assumption."""
-    return [_row(survey, one) for one in assumptions().values()]
-
-
-def _row(survey: Survey, one: Assumption) -> SurveyRow:
-    usual, others = survey.usual(one), survey.others(one)
-    if any(not answer.holds for answer, _ in others):
-        verdict = SurveyVerdict.CONTRADICTED
-    elif usual is not None or others:
-        verdict = SurveyVerdict.HOLDS
-    else:
-        verdict = SurveyVerdict.CANNOT_BE_SEEN if one.seen_by() is SeenBy.NOTHING else SurveyVerdict.NOT_SEEN
-    return SurveyRow(one, verdict, usual, others)
+        found = ((answer, sights[answer.name]) for answer in one.answers if answer.name in sights)
+        return [(answer, sight) for answer, sight in found if sight.n >= answer.least]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +109,72 @@ class Contradiction:
 def contradictions(survey: Survey) -> Iterator[Contradiction]:
     """Yield the contradictions that nobody has acknowledged since they were first seen."""
     for one in assumptions().values():
-        for answer, sight in survey.others(one):
-            for key, first in (sight.at or {"": sight.first}).items() if not answer.holds else ():
+        for answer, sight in survey.contradicting(one):
+            for key, first in (sight.at or {"": sight.first}).items():
                 known_ms = max((survey.known_ms[place] for place in {key, ""} if place in survey.known_ms), default=0.0)
                 if first > known_ms:
                     yield Contradiction(one, answer, sight, key, instant(first))
+
+
+_SILENT_AFTER: Final = timedelta(seconds=10)
+"""If the status still says this long after a reject of the member that the voice is enrolled, no activity was written."""
+
+_TURNED_AWAY: Final = {
+    401: ("refused-401-before-acting", "401-after-acting"),
+    429: ("busy-before-acting", "429-after-acting"),
+}
+_SENT_TO: Final = {EffectKind.ASSIGN: ASSIGN, EffectKind.ENROLL: ENROLL, EffectKind.REJECT: REJECT_VOICE}
+
+
+def judged(call: Call, sample: CallSample | None) -> Iterator[Shown]:
+    """Yield what a call that is over contradicts. ``sample``: the answers about it, if they were sampled."""
+    yield from _of_reading(call)
+    yield from _of_assign(call)
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        effect, ended_at = call.effect(kind), call.life.ended_at
+        if effect.state is EffectState.REFUSED and ended_at and effect.sent_at and effect.sent_at > ended_at:
+            answer = "reject-after-end-refused" if kind is EffectKind.REJECT else "effects-after-end-refused"
+            yield Shown("effects-after-end", answer, kind)
+    if sample is None:
+        return
+    yield from sorted(sample.shown)
+    alternate_id = call.names.alternate_id
+    if alternate_id and sample.alternate_ids and not any(is_same_id(one, alternate_id) for one in sample.alternate_ids):
+        yield Shown("alternate-id-field", "alternate-id-elsewhere")
+    for kind, endpoint in _SENT_TO.items():
+        status = sample.turned_away.get(endpoint.name)
+        if status is not None and call.effect(kind).state is EffectState.CONFIRMED:
+            yield Shown(*_TURNED_AWAY[status], kind)
+
+
+def _of_reading(call: Call) -> Iterator[Shown]:
+    reading, started_at = call.seen.reading, call.life.started_at
+    if reading is None:
+        return
+    if started_at is not None and reading.created_at is not None:
+        apart = started_at - reading.created_at
+        if abs(apart) > STARTS_APART:
+            answer = "starts-in-future" if apart > timedelta() else "starts-earlier"
+            yield Shown("start-and-creation", answer, f"the start is {apart.total_seconds():+.0f} s from the creation")
+    rejected_at = call.plan.recheck_from
+    if (
+        rejected_at is not None
+        and reading.status in (CallStatus.FULL_AUTHENTICATION, CallStatus.ACCEPT_CALLER_VOICE)
+        and MANUAL_GREEN not in reading.policies
+        and call.ledger.enroll.state in DONE
+        and reading.read_at >= rejected_at + _SILENT_AFTER
+    ):
+        yield Shown("reject-unenrolls", "unenrolled-silently", f"status {reading.status}, without the policy")
+
+
+def _of_assign(call: Call) -> Iterator[Shown]:
+    effect, reading = call.ledger.assign, call.seen.reading
+    is_another = call.seen.person_id not in {None, effect.person_id}
+    ended_at, sent_at = call.life.ended_at, effect.sent_at
+    is_before_end = sent_at is not None and (ended_at is None or sent_at <= ended_at)
+    if effect.state is EffectState.REFUSED and is_another and is_before_end:
+        answer = "assign-over-ignored" if effect.refusal == NOT_SHOWN else "assign-over-refused"
+        yield Shown("assign-replaces-person", answer, "over another person")
+    is_shown = reading is not None and (effect.sent_at is None or reading.read_at > effect.sent_at)
+    if effect.state in DONE and reading is not None and is_shown and not is_another and reading.core_username is None:
+        yield Shown("assign-shows-username", "assign-without-username", "coreUsername null after an assign")

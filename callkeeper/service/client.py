@@ -14,13 +14,12 @@ from callkeeper.service import answer_records, endpoints
 from callkeeper.service.aiohttp_transport import Guard
 from callkeeper.service.answer_meaning import top_level_call
 from callkeeper.service.answer_parsing import Reader
-from callkeeper.service.answer_shapes import utc_now
+from callkeeper.service.answer_tap import AnswerTap, See, unseen, utc_now
 from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import Endpoint, Request
 from callkeeper.service.enumerations import CoreType, ValidationType
 from callkeeper.service.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
 from callkeeper.service.exchange import Exchange, Heed, Observe, unheeded, unobserved
-from callkeeper.service.open_questions import See, unseen
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import TokenStore
@@ -70,7 +69,7 @@ class Reseller:
         log: Where the session reports logins; see `Session`.
         observe: Awaited after every request, with its result and duration.
         heed: Called with the messages of every successful answer that has some.
-        see: Called with how the service answers what its document leaves open.
+        see: Called with answers that contradict what is assumed of the service.
         now: The present, to compare the service's instants with.
     """
 
@@ -109,9 +108,9 @@ class Reseller:
         return self._exchange.deadline_s
 
     @property
-    def date_zone(self) -> str:
-        """Return how the service writes instants: ``Z``, ``offset`` or ``none``; empty if none was seen yet."""
-        return self._exchange.looks.zone
+    def tap(self) -> AnswerTap:
+        """Return what samples the answers of this client."""
+        return self._exchange.tap
 
     def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
         """Return for how many seconds an institution's endpoint must not be used; None if it is not barred.

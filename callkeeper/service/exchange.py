@@ -30,7 +30,7 @@ from callkeeper.service.aiohttp_transport import (
 from callkeeper.service.answer_meaning import effect_verdict, foreign_answer, institution_list, login_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
-from callkeeper.service.answer_shapes import AnswerLooks
+from callkeeper.service.answer_tap import AnswerTap, See
 from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value
 from callkeeper.service.errors import (
@@ -44,7 +44,6 @@ from callkeeper.service.errors import (
 )
 from callkeeper.service.login_session import Session
 from callkeeper.service.network_failure import certificate_fault, network_failure
-from callkeeper.service.open_questions import See
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import Login, SsoToken, TokenStore
 from callkeeper.service.tracing import SpanKind, span, trace_headers
@@ -97,7 +96,7 @@ class Exchange:
         self._clock = clock
         self._observe = observe
         self._heed = heed
-        self.looks = AnswerLooks(see, clock=clock, now=now)
+        self.tap = AnswerTap(see, clock=clock, now=now)
         deadline_s, account = config.deadline_s, config.account
         self.session = Session(
             tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
@@ -141,7 +140,7 @@ class Exchange:
         answer = await self._in_time(
             request, self._send_with_token(self._transport(connects), request, may_repeat=True)
         )
-        self.looks.look(INSTITUTIONS, "", answer)
+        self.tap.look(request, answer)
         return institution_list(answer)
 
     async def read(
@@ -172,7 +171,7 @@ class Exchange:
             answer = await self._in_time(request, self._send_with_token(transport, request, may_repeat=may_repeat))
             if answer.status_code == 401 and (wait_s := session.barred_s(request.scope)) is not None:
                 raise AccessRefused(endpoint.name, wait_s)
-            self.looks.look(endpoint, request.institution_key, answer)
+            self.tap.look(request, answer)
             return answer, self._heeded(verdict(endpoint, answer, reader, needs_success=needs_success))
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
@@ -184,7 +183,7 @@ class Exchange:
         """
         async with self._observed(request.endpoint, request.institution_key):
             answer = await self._send_once(request, FirstByte(guard))
-            self.looks.look(request.endpoint, request.institution_key, answer)
+            self.tap.look(request, answer)
             return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
     def _transport(self, connects: bool) -> httpx.AsyncBaseTransport:
@@ -299,7 +298,7 @@ class Exchange:
         async with self._observed(TOKEN):
             request = self._token_request()
             answer = await self._in_time(request, self._send(self._reads, request, None))
-            self.looks.look(TOKEN, "", answer)
+            self.tap.look(request, answer)
             return self._heeded(login_verdict(answer, _TOKEN))
 
     def _token_request(self) -> Request:

@@ -48,9 +48,9 @@ from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ServiceConfig, TokenStore
 from callkeeper.service.aiohttp_transport import FIRST_BYTE, effects_transport, reads_transport
+from callkeeper.service.answer_tap import See
 from callkeeper.service.client import Reseller
 from callkeeper.service.exchange import Observe
-from callkeeper.service.open_questions import See
 from workers.runtime import WorkerRuntime
 
 _REQUEST = ("mid-request", "after-request")

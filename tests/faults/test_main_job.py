@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from callkeeper_sandbox.service.variants import VARIANTS, choose
 from tests.covering import covering_sets
-from tests.main_job import NOT_KEPT, PROMISES, main, may_lose, not_kept
+from tests.main_job import NOT_KEPT, may_lose, not_kept
 
 SETS = covering_sets()
 DOCUMENT = Path(__file__).parents[2] / "docs/guarantees.md"
@@ -42,30 +42,6 @@ async def test_main_job_with_the_limit_of_the_service_set(redis: Redis) -> None:
 async def test_main_job_under_many_variants(names: list[str], redis: Redis) -> None:
     """A promise that is kept under each variant of a set is kept under all of them together."""
     assert set(await not_kept(names, redis)) <= may_lose(names)
-
-
-def test_main_job_like_a_service_tells_each_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--like FILE`` prints a row for each promise; if one breaks for want of a limit, also with the limit."""
-    like = tmp_path / "like.toml"
-    like.write_text('format = 1\n[variants]\nseen = ["limit-5", "numbers-e164"]\n')
-    assert main(["--like", str(like)]) == 0
-    said = capsys.readouterr().out
-    without, found, with_limit = said.partition("with CALLKEEPER_SERVICE_RPS=5:")
-    assert without.startswith("variants: limit-5, numbers-e164\n")
-    assert found
-    assert "| checked | **no** |" in without
-    for promise in PROMISES:
-        assert f"| {promise} | yes |" in with_limit
-
-
-def test_main_job_like_a_service_that_nothing_helps_fails(tmp_path: Path) -> None:
-    """A broken promise is exit code 1, so that a script can use it; a file that cannot be followed is 2."""
-    like = tmp_path / "like.toml"
-    like.write_text('format = 1\n[variants]\nseen = ["slow-checks", "limit-15"]\n')
-    assert main(["--like", str(like), "limit-5", "500-one-institution"]) == 1
-    with pytest.raises(SystemExit) as ended:
-        main(["--like", str(tmp_path / "none.toml")])
-    assert ended.value.code == 2
 
 
 def test_every_variant_is_in_a_set() -> None:

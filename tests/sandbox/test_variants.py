@@ -15,12 +15,10 @@ from callkeeper.app.cli import main
 from callkeeper_sandbox.service import storage
 from callkeeper_sandbox.service.questions import QUESTIONS
 from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
-from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose, document
+from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose
 from tests.sandbox.test_events import Listener
 from tests.sandbox_fixtures import CREDENTIALS, KEY, LOGIN, PHONE, Asgi
 
-DOCUMENT = Path(__file__).parents[2] / "docs/variants.md"
-PLACE = re.compile(r"(<!-- variants: begin[^\n]*-->\n).*?(\n<!-- variants: end -->)", re.DOTALL)
 GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OTHER = "cu-2"
 
@@ -268,7 +266,7 @@ def test_variant_that_is_near_to_none_is_refused_with_the_list() -> None:
     answer = CliRunner().invoke(main, ["sandbox", "--variant", "nope"])
     assert (answer.exit_code, answer.output) == (
         1,
-        "Error: no variant is called 'nope'; docs/variants.md lists them\n",
+        "Error: no variant is called 'nope'; GET /control/variants lists them\n",
     )
 
 
@@ -296,17 +294,3 @@ def test_choice_survives_a_restart(sandbox_asgi: Asgi, tmp_path: Path) -> None:
     read = storage.load(tmp_path / "state.json")
     assert read is not None
     assert storage.restore(read).world.options.page_size(500) == 10
-
-
-def test_document_lists_all_variants() -> None:
-    """docs/variants.md holds every question and every variant as the code has them."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert _filled(text) == text
-
-
-def _filled(text: str) -> str:
-    return PLACE.sub(lambda found: f"{found[1]}\n{document()}\n{found[2]}", text)
-
-
-if __name__ == "__main__":
-    DOCUMENT.write_text(_filled(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,15 +1,16 @@
-"""``callkeeper service survey``: what traffic says of each assumption about the service; ask, and export the answers."""
+"""``callkeeper service survey``: which assumptions about the service are contradicted; ask the questions that are free."""
 
 import asyncio
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import click
 from redis.asyncio import Redis
 
 from callkeeper.app.redis_query import note_command, query_redis, redis_now
 from callkeeper.app.terminal import Failed, safe, say, say_json
+from callkeeper.calls.assumptions import Assumption, OtherAnswer, assumptions
 from callkeeper.calls.item_names import CallId, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter
@@ -17,9 +18,11 @@ from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
+from callkeeper.calls.survey import Sight, Survey
 from callkeeper.service.errors import ResellerError
 from callkeeper.service.survey_questions import MOST, PLAN, Asking, Ended
+
+Seen = Sequence[tuple[OtherAnswer, Sight]]
 
 PACE_S = 0.2
 """The least time between two questions, in seconds."""
@@ -27,21 +30,14 @@ PACE_S = 0.2
 
 @click.command()
 @click.option("--json", "wants_json", is_flag=True, help="As JSON.")
-@click.option("--all", "shows_all", is_flag=True, help="Also those that no traffic can show, with the reason.")
+@click.option("--all", "shows_all", is_flag=True, help="Also the assumptions that nothing has contradicted.")
 @click.option("--ask", is_flag=True, help="Ask the service the questions that are free, then show the table.")
 @click.option("--dry-run", is_flag=True, help="With --ask: list the requests, and send none.")
-@click.option(
-    "--export",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path, resolve_path=True),
-    help="Write the answers for `callkeeper sandbox --like FILE`, and show a summary only.",
-)
-def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file: Path | None) -> None:
-    """Show what traffic says of each assumption about the service.
+def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool) -> None:
+    """Show which assumptions about the service its answers have contradicted. Exits with 1 if there is one.
 
-    Each holds, is contradicted, or was not seen yet. Exits with 1 if one is contradicted. --ask sends at most 30 requests,
-    all of them logins or reads: never a check, an assign, an enroll or a reject. Have some calls live, and
-    pause everything before: `callkeeper pause --all --operator YOU --because survey`.
+    --ask sends at most 20 requests, all of them logins or reads: never a check, an assign, an enroll or a reject. Have
+    some calls live, and pause everything before: `callkeeper pause --all --operator YOU --because survey`.
     """
     if dry_run and not ask:
         raise click.UsageError("--dry-run is about --ask")
@@ -51,16 +47,14 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
     if ask:
         _ask()
     found = query_redis(_read_survey)
-    rows = rows_of(found)
+    rows = [(one, found.contradicting(one)) for one in assumptions().values()]
     if wants_json:
-        say_json([_as_json(row) for row in rows])
+        say_json([_as_json(one, seen) for one, seen in rows if seen or shows_all])
     else:
-        _say_summary(rows, listed="" if shows_all else " (--all lists them)")
-        if shows_all or file is None:
-            _say_table(rows, shows_all=shows_all)
-    if file is not None:
-        _write(file, exported(found))
-    if any(row.verdict is SurveyVerdict.CONTRADICTED for row in rows):
+        wrong = sum(bool(seen) for _, seen in rows)
+        say(f"{len(rows)} assumptions that an answer can contradict: {wrong} contradicted.")
+        say(*(line for one, seen in rows if seen or shows_all for line in _lines(one, seen)))
+    if any(seen for _, seen in rows):
         raise SystemExit(1)
 
 
@@ -131,49 +125,17 @@ async def _ended(redis: Redis, keys: Keys) -> Ended | None:
     return Ended(owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else None
 
 
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Failed(f"{safe(str(file))} cannot be written: {error.strerror}") from None
-    say(f"Written: {safe(str(file))}", err=True)
-
-
 async def _read_survey(redis: Redis, keys: Keys) -> Survey:
     client = in_bytes(redis)
     return Survey.parse(await client.hgetall(keys.survey))
 
 
-def _say_summary(rows: list[SurveyRow], *, listed: str) -> None:
-    contradicted, hold, unseen, hidden = (sum(row.verdict is verdict for row in rows) for verdict in VERDICTS)
-    say(
-        f"{len(rows)} assumptions: {contradicted} contradicted, {hold} hold, {unseen} not yet seen, {hidden} cannot be seen"
-        f"{listed}."
-    )
-
-
-def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
-    say("")
-    for verdict in VERDICTS if shows_all else VERDICTS[:-1]:
-        of_it = [row for row in rows if row.verdict is verdict]
-        if of_it:
-            say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")
-            say(*(line for row in of_it for line in _lines(row)), "")
-
-
-def _lines(row: SurveyRow) -> list[str]:
-    one = row.assumption
-    lines = [f"  {one.id}: {one.text}."]
-    if row.verdict in (SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN):
-        return [*lines, f"    {'shown by' if row.verdict is SurveyVerdict.NOT_SEEN else 'because'}: {row.hint}"]
-    for answer, sight in row.others:
-        mark = "" if answer.holds else "contradicts: "
-        lines.append(f"    {mark}{answer.words} ({answer.name}), {_times(sight)}")
-    if row.usual is not None:
-        lines.append(f"    as expected, {_times(row.usual)}")
-    if row.verdict is SurveyVerdict.CONTRADICTED:
-        lines += [f"    what callkeeper does: {one.otherwise}"] if one.otherwise else []
-        lines += [f"    setting: {one.setting}"] if one.setting else []
+def _lines(one: Assumption, seen: Seen) -> list[str]:
+    lines = [f"{one.id}: {one.text}."]
+    lines += [f"  contradicted: {answer.words} ({answer.name}), {_times(sight)}" for answer, sight in seen]
+    if seen:
+        lines += [f"  what callkeeper does: {one.otherwise}"] if one.otherwise else []
+        lines += [f"  setting: {one.setting}"] if one.setting else []
     return lines
 
 
@@ -184,21 +146,14 @@ def _times(sight: Sight) -> str:
     return f"{sight.times}{safe(sight.where())}, first {sight.first_at:%Y-%m-%d %H:%M:%S}{last} UTC{shape}"
 
 
-def _as_json(row: SurveyRow) -> dict[str, object]:
-    one = row.assumption
+def _as_json(one: Assumption, seen: Seen) -> dict[str, object]:
     return {
         "id": one.id,
-        "verdict": row.verdict,
         "text": one.text,
-        "spec": one.spec or None,
         "otherwise": one.otherwise or None,
         "setting": one.setting or None,
-        "seen_by": one.seen_by(),
-        "hint": row.hint,
-        "seen_so": None if row.usual is None else _sight_json(row.usual),
-        "seen_otherwise": [
-            {"answer": answer.name, "words": answer.words, "holds": answer.holds, **_sight_json(sight)}
-            for answer, sight in row.others
+        "contradicted_by": [
+            {"answer": answer.name, "words": answer.words, **_sight_json(sight)} for answer, sight in seen
         ],
     }
 

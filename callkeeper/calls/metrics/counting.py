@@ -6,13 +6,12 @@ integers, so that Redis can add them. Sums are stored in millionths.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from callkeeper.calls.metrics.catalogue import FIGURES, Figure
-from callkeeper.service.open_questions import USUAL, Shown
 
 SUM: Final = "sum"
 _MILLION: Final = 1_000_000
@@ -66,8 +65,10 @@ MOST_WORDS: Final = 120
 MOST_FIELDS = 4096
 """Maximum number of fields between two writes. More would be a mistake in labels, and are not counted."""
 
-MOST_GROUPS: Final = 256
-"""Maximum number of different groups of answers that are counted as groups."""
+MOST_PLACES: Final = 8
+"""How many institutions are kept of each answer that contradicts an assumption. An answer is about the service, which is
+one for all of them: those that follow are counted, and are not told of by themselves. Three hundred would stop Redis for
+34 ms a second, and pushes may name any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Batch:
 
     ``rows`` are the increments of rows; None: it ended. ``words`` are the last words about something, by its field.
     ``sums`` are the increments of hourly sums, by institution and slot.
-    ``seen`` are the answers of the service to what its document leaves open, with how often and the last shape.
+    ``seen`` are the answers of the service that contradict an assumption, with how often and the last shape.
     """
 
     number: int
@@ -104,7 +105,6 @@ class Figures:
         self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
         self._words: dict[str, str] = {}
         self._sums: dict[tuple[str, int], int] = {}
-        self._groups: dict[tuple[str, tuple[Shown, ...]], int] = {}
         self._seen: dict[Sighting, tuple[int, str]] = {}
         self._pending: Batch | None = None
         self._batches = 0
@@ -129,35 +129,15 @@ class Figures:
                 self._sums[institution, slot] = self._sums.get((institution, slot), 0) + 1
 
     def see(self, assumption: str, answer: str, institution_key: str = "", shape: str = "") -> None:
-        """Count how the service answered something that its document leaves open: the `See` of all observers.
+        """Count an answer of the service that contradicts an assumption.
 
-        The usual answer is counted for all institutions together: there are hundreds of them. ``shape`` is shown, so it
-        has field names, types, lengths and words of the Spec, and never a value of a person.
+        ``shape`` is shown, so it has field names, types, lengths and words of the Spec, and never a value of a person.
         """
-        self.see_all((Shown(assumption, answer, shape),), institution_key)
-
-    def see_all(self, seen: Iterable[Shown], institution_key: str) -> None:
-        """Count several answers, seen at one institution.
-
-        A record of a call shows a dozen, mostly the same each time, so equal groups are counted together.
-        """
-        group = institution_key, tuple(seen)
+        key = Sighting(assumption, answer, institution_key)
         with self._lock:
-            before = self._groups.get(group, 0)
-            if not before and len(self._groups) >= MOST_GROUPS:
-                self._ungroup()
-            self._groups[group] = before + 1
-
-    def _ungroup(self) -> None:
-        """Count the answers of all groups one by one."""
-        counts = self._seen
-        for (institution_key, seen), n in self._groups.items():
-            for assumption, answer, shape in seen:
-                key = Sighting(assumption, answer, "" if answer == USUAL else institution_key)
-                count, last = counts.get(key, (0, ""))
-                if count or len(counts) < MOST_FIELDS:
-                    counts[key] = count + n, shape[:MOST_WORDS] or last
-        self._groups.clear()
+            count, last = self._seen.get(key, (0, ""))
+            if count or len(self._seen) < MOST_FIELDS:
+                self._seen[key] = count + 1, shape[:MOST_WORDS] or last
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Add a value, in seconds or checks, to a histogram."""
@@ -188,7 +168,6 @@ class Figures:
             counts, self._counts = self._counts, {}
             words, self._words = self._words, {}
             sums, self._sums = self._sums, {}
-            self._ungroup()
             seen, self._seen = self._seen, {}
             spreads, self._spreads = self._spreads, {}
         increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}

@@ -23,13 +23,12 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.item_names import institution_part
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.metrics.counting import Batch, Figures
+from callkeeper.calls.metrics.counting import MOST_PLACES, Batch, Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
 from callkeeper.calls.metrics.hourly import DAY_BYTES, EVERYWHERE, HOURS_KEPT_S, SLOTS
 from callkeeper.calls.metrics.process_activity import Doing, encode_doing
 from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.script import Arg, Script
-from callkeeper.calls.survey import MOST_PLACES
 
 MINUTES_KEPT_S: Final = 3900
 """The last hour and the current minute, in seconds."""

@@ -79,7 +79,6 @@ RULES: Final = (
     _rule("GET", r"/board/incidents", Role.AGENT),
     _rule("POST", r"/board/incidents/(?P<detail>acknowledge|end)", Role.SUPERVISOR, AuditEvent.ACKNOWLEDGED),
     _rule("POST", r"/board/incidents/(?P<detail>retry)", Role.SUPERVISOR, AuditEvent.RETRIED, for_all=True),
-    _rule("GET", r"/board/survey", Role.AGENT),
     _rule("GET", r"/board/outcomes", Role.AGENT),
     _rule("GET", r"/board/outcomes/message", Role.AGENT, AuditEvent.VIEWED),
     _rule("POST", r"/board/outcomes/(?P<detail>replay)", Role.SUPERVISOR, AuditEvent.REDELIVERED),

@@ -46,7 +46,6 @@ from callkeeper.desk.board.renderer import STATIC, Renderers, groups_in, sifted
 from callkeeper.desk.board.rows import address_of
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
-from callkeeper.desk.board.survey_page import SurveyPage
 from callkeeper.desk.bodies import BODIES
 from callkeeper.desk.call_list import CallList
 from callkeeper.desk.desk import Desk
@@ -98,7 +97,6 @@ class Board:
             *CallsPage(listed, self.renderers, desk.book, desk.searches, now).routes(),
             *PausingPage(Pausing(redis, keys=keys), self._queries, self.renderers, now=now).routes(),
             *IncidentsPage(redis, keys, self.renderers).routes(),
-            *SurveyPage(redis, keys, self.renderers).routes(),
             *OutcomesPage(redis, self._queries, self.renderers, now=now).routes(),
             *MessagePage(redis, self._queries, desk.known, self.renderers).routes(),
             *AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers).routes(),

@@ -160,14 +160,6 @@ class _Stopped(Exception):
 )
 @click.option("--workers", default=2, type=WholeNumber(1, 16), show_default=True, help="Number of worker processes.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the simulated calls.")
-@click.option(
-    "--like",
-    default=None,
-    type=click.Path(path_type=Path, resolve_path=True),
-    metavar="FILE",
-    help="The stand-in answers as the service in this file was seen to answer. `callkeeper service survey --export` "
-    "writes it.",
-)
 @click.option("--port", default=0, type=WholeNumber(0, 65535), help="Port of the web process. Default: a free one.")
 @click.option(
     "-e",
@@ -189,7 +181,6 @@ def run(
     data: Path,
     workers: int,
     seed: int,
-    like: Path | None,
     port: int,
     lines: tuple[str, ...],
     files: tuple[Path, ...],
@@ -201,7 +192,6 @@ def run(
     of docs/configuration.md can be given: a receiver of outcomes, origins of pages, an identity provider, a rules file,
     an archive. Exits with 1 if a promise was broken or a process ended.
     """
-    _refuse_unusable(like)
     try:
         given = GivenSettings.of(files, lines, port=port)
     except (SettingsRefused, UnicodeDecodeError) as error:
@@ -219,7 +209,7 @@ def run(
 
     fleet = Fleet(data / "logs", leave_if_asked)
     try:
-        with demonstration(data, workers=workers, seed=seed, archive=True, like=like, given=given, fleet=fleet) as demo:
+        with demonstration(data, workers=workers, seed=seed, archive=True, given=given, fleet=fleet) as demo:
             try:
                 with Comparison(demo.redis_url, demo.service_url) as comparison:
                     _show(console, demo, comparison, stop, seconds)
@@ -251,17 +241,6 @@ def run(
         console.print(f"Ended by themselves: {', '.join(ended)}", style="bold red")
     if ended or audit.faults():
         sys.exit(1)
-
-
-def _refuse_unusable(like: Path | None) -> None:
-    """Refuse a likeness that the sandbox would refuse, before anything is started."""
-    from callkeeper_sandbox.service.likeness import LikenessError, load_likeness  # noqa: PLC0415  (needs the sandbox)
-
-    try:
-        if like is not None:
-            load_likeness(like)
-    except LikenessError as error:
-        raise Failed(error) from error
 
 
 def _stop_event() -> threading.Event:

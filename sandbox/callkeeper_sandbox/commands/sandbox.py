@@ -75,14 +75,7 @@ docs/sandbox.md describes all of it.
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Answer an open question of the service's document differently; may be repeated. docs/variants.md lists them.",
-)
-@click.option(
-    "--like",
-    default=None,
-    type=click.Path(path_type=Path, resolve_path=True),
-    metavar="FILE",
-    help="Answer as the service in this file was seen to answer. A --variant replaces the file's answer to its question.",
+    help="Answer an open question of the service's document differently; may be repeated. GET /control/variants lists them.",
 )
 def sandbox(
     host: str,
@@ -97,12 +90,10 @@ def sandbox(
     password: str | None,
     state_file: Path | None,
     variants: tuple[str, ...],
-    like: Path | None,
 ) -> None:
     """Run a stand-in for the voice-verification service."""
     from callkeeper_sandbox.service.access import Credentials  # noqa: PLC0415  (only this command needs the sandbox)
     from callkeeper_sandbox.service.launch import Launch, build, run  # noqa: PLC0415
-    from callkeeper_sandbox.service.likeness import LikenessError, load_likeness, with_own  # noqa: PLC0415
     from callkeeper_sandbox.service.server import address, bind  # noqa: PLC0415
     from callkeeper_sandbox.service.state import PushSettings  # noqa: PLC0415
     from callkeeper_sandbox.service.storage import StateFileError  # noqa: PLC0415
@@ -110,10 +101,6 @@ def sandbox(
 
     _refuse_unusable(push_url, push_headers, state_file)
     own = Credentials()
-    try:
-        chosen = with_own(load_likeness(like), variants) if like is not None else variants or None
-    except LikenessError as error:
-        raise click.ClickException(str(error)) from error
     launch = Launch(
         credentials=Credentials(access_token or own.access_token, email or own.email, password or own.password),
         seed=seed,
@@ -121,7 +108,7 @@ def sandbox(
         has_scenario=scenario == "default",
         push=PushSettings(push_url, push_headers) if push_url else None,
         state_file=state_file,
-        variants=chosen,
+        variants=variants or None,
     )
     try:
         built = build(launch)

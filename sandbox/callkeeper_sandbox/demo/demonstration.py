@@ -84,7 +84,6 @@ def demonstration(
     seed: int,
     scenario: str = "default",
     archive: bool = False,
-    like: Path | None = None,
     given: GivenSettings | None = None,
     web_environ: Mapping[str, str] | None = None,
     worker_environ: Mapping[str, str] | None = None,
@@ -93,7 +92,7 @@ def demonstration(
     """Start everything; end everything when the block ends, workers first.
 
     A second run continues with the data. ``given`` are settings of a person, which count before the demonstration's; the
-    further ones of web and workers count before these. ``like`` names how a service was seen to answer. The fleet, by
+    further ones of web and workers count before these. The fleet, by
     default one of its own, is stopped at the end.
 
     Raises:
@@ -136,7 +135,6 @@ def demonstration(
             f"--scenario={scenario}",
             f"--push-url={web_url}/push",
             f"--state-file={data / 'sandbox.json'}",
-            *([f"--like={like}"] if like is not None else []),
             environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
         service_url = sandbox.wait_for(sandbox_url)

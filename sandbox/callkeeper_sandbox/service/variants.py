@@ -6,7 +6,6 @@ The usual answer to a question is the default of `Options`. Variants of differen
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from textwrap import wrap
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,7 +56,7 @@ def _find(name: str) -> tuple[Question, Variant]:
     if name in VARIANTS:
         return VARIANTS[name]
     nearest = difflib.get_close_matches(name, VARIANTS, n=1)
-    hint = f"the nearest is {nearest[0]}" if nearest else "docs/variants.md lists them"
+    hint = f"the nearest is {nearest[0]}" if nearest else "GET /control/variants lists them"
     raise VariantError(f"no variant is called {name!r}; {hint}")
 
 
@@ -80,13 +79,3 @@ def listed() -> list[dict[str, Any]]:
         }
         for asked in QUESTIONS
     ]
-
-
-def document() -> str:
-    """Return all questions and variants in Markdown, for docs/variants.md."""
-    lines: list[str] = []
-    for asked in listed():
-        text = f"- {asked['heading']}: {asked['question']} Usually: {asked['usual']}."
-        lines += wrap(text, 116, subsequent_indent="  ", break_on_hyphens=False)
-        lines += [f"  - `{name}`: {answer}" for name, answer in asked["variants"].items()]
-    return "\n".join(lines)

@@ -14,6 +14,7 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, with_effect
 from callkeeper.service import NotSent
+from callkeeper.service.answer_tap import AnswerTap, unseen
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 from workers.claimed_call import Claim
 
@@ -23,6 +24,7 @@ class Answering:
     """Stands for the service: every effect has one outcome. ``sent`` has what was asked, each with its operator."""
 
     outcome: str | Exception = "v-1"
+    tap: AnswerTap = field(default_factory=lambda: AnswerTap(unseen, clock=lambda: 0.0, now=lambda: NOW))
     sent: list[Any] = field(default_factory=list)
 
     async def _answer(self, *about: str, requested_by: str, guard: Callable[[], None], **more: str) -> str:
@@ -43,7 +45,7 @@ class HeldClaim:
     """Stands for `Claim`. ``saved`` has what ended it: an instant, None, a placement, or "forgotten".
 
     ``kept`` has the records that were written before, with their conditions; the write takes ``keeps_s``, and is refused
-    because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey. ``enrolled`` are the member's calls
+    because of ``refused_by``. ``enrolled`` are the member's calls
     with an enroll, ``records`` those of them that are still there, ``merged`` has
     the id into whose record each of others was merged; ``announced`` has the members whose enroll was, ``since``
     the instants from which on others were looked up. ``found_s`` is the greatest age of the call, None: any; ``may_be_old``
@@ -65,8 +67,6 @@ class HeldClaim:
     keeps_s: float = 0.0
     refused_by: RefusedBy | None = None
     kept: list[Any] = field(default_factory=list)
-    noted: list[Any] = field(default_factory=list)
-    shown: list[Any] = field(default_factory=list)
     enrolled: list[str] = field(default_factory=list)
     recognised: list[str] = field(default_factory=list)
     recognised_in: list[Call] = field(default_factory=list)
@@ -97,7 +97,7 @@ class HeldClaim:
             cpu_share=lambda: 0.0,
             listings=SimpleNamespace(last_listed_at=self._last_listed_at),
             gate=SimpleNamespace(
-                ask=self._ask, patterns=SimpleNamespace(established=self._note, turned_away=self._note)
+                ask=self._ask,
             ),
             store=SimpleNamespace(
                 keep_alias=self._keep_alias,
@@ -171,13 +171,6 @@ class HeldClaim:
     def _age(self, *_of: Any, may_be_old: bool) -> timedelta | None:
         self.may_be_old.append(may_be_old)
         return None if self.found_s is None else seconds(self.found_s)
-
-    def _note(self, *what: Any) -> None:
-        self.noted.append(what)
-
-    def see(self, shown: Any) -> None:
-        """Note what an answer shows."""
-        self.shown.extend(shown)
 
     def set_effect(self, kind: Any, effect: Any) -> None:
         """Replace a ledger."""

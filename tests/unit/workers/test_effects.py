@@ -210,7 +210,6 @@ async def test_effect_that_no_request_can_carry_is_refused_and_says_that_nothing
     assert (effect.state, effect.refusal) == (EffectState.REFUSED, "nothing was sent: a line break")
     assert [entry.what for entry in held.entries] == ["sent", "answered", "established"]
     assert held.entries[-1].because == effect.refusal
-    assert held.noted == [("cu-1", "c:cu-1:v-1", EffectKind.ENROLL, EffectState.REFUSED)]
 
 
 @pytest.mark.parametrize("kind", EffectKind)
@@ -246,7 +245,7 @@ async def test_effect_whose_outcome_is_unknown_is_in_doubt(kind: EffectKind) -> 
         assert (effect.retry_at is None) is (error is unknown)
         said = effect.refusal or f"{NO_CLEAR_ANSWER} ({error.reason})"
         assert (held.entries[-1].what, held.entries[-1].because) == ("answered", said)
-        assert (held.noted, held.saved) == ([("c:cu-1:v-1", kind, error)], [])
+        assert held.saved == []
 
 
 async def test_effect_of_a_process_that_stood_still_is_not_sent() -> None:
@@ -373,16 +372,6 @@ async def test_request_is_written_with_what_was_shown_before_it() -> None:
     held = HeldClaim(call(assign=INTENDED, reading=None))
     await send(as_claim(held), EffectKind.ASSIGN)
     assert held.kept[0][0].ledger.assign.status_before is None
-
-
-async def test_what_an_answer_shows_is_told_to_the_survey() -> None:
-    """A refusal after an earlier one, and how an assign spells the id."""
-    held = await sent(EffectKind.ASSIGN, "v-1")
-    assert [each.assumption for each in held.shown] == ["voice-id-spelling"]
-    known = call(reject=replace(INTENDED, refusal="no"), person_id=None)
-    held = HeldClaim(known, service=Answering(ServiceRefused("e", status=200)))
-    await send(as_claim(held), EffectKind.REJECT)
-    assert [(each.assumption, each.answer) for each in held.shown] == [("refusal-may-pass", "refused-again")]
 
 
 def test_decision_is_written_with_the_pause_and_changed_facts_with_nothing_else() -> None:
