@@ -102,7 +102,6 @@ def take_pages(stage: Stage) -> None:
         "plots": "/plots?span=week",
         "rules": "/rules",
         "processes": "/processes",
-        "survey": "/survey",
         "message": f"/outcomes/message?id={message.decode()}",
     }.items():
         page = stage.board(path, viewport=PAGE)

@@ -22,7 +22,6 @@ PATHS = (
     "/operations",
     "/incidents",
     "/calls",
-    "/survey",
     "/audit",
 )
 SEEN_WITH_MORE_ON_THEM = ("/plots", "/rules", "/processes")

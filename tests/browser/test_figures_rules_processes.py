@@ -72,13 +72,6 @@ def test_header_is_one_line_on_a_laptop(stage: Stage) -> None:
         assert page.locator("header.top").evaluate("header => header.offsetHeight") < 60, path
 
 
-def test_survey_is_read_without_scrolling_to_the_side(stage: Stage, pages: list[str]) -> None:
-    """On a desktop every column of the tables is within the window: long assumptions are wrapped."""
-    page = stage.board("/survey", viewport={"width": 1280, "height": 800})
-    hidden = "tables => tables.map(table => table.scrollWidth - table.parentElement.clientWidth)"
-    assert max(page.locator(".survey-table").evaluate_all(hidden)) <= 0
-
-
 def test_value_of_a_bar_is_read_with_the_pointer_and_without(stage: Stage, pages: list[str]) -> None:
     """Pointing at a bar shows when and how many; the same is in its title, and in the table that Enter unfolds."""
     page = stage.board(pages[0])

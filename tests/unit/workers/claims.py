@@ -12,6 +12,7 @@ from structlog.testing import LogCapture
 from callkeeper.calls.claimed_item import LEASE, Epoch, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.context import Context
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.record import Call, with_effect
 from callkeeper.service import NotSent
 from callkeeper.service.answer_tap import AnswerTap, unseen
@@ -114,6 +115,7 @@ class HeldClaim:
                 record=self._record,
             ),
             service=self.service,
+            counting=SimpleNamespace(label=str, figures=Figures()),
             monotonic=lambda: self._seconds,
         )
 
