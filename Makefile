@@ -188,7 +188,7 @@ fix: $(STAMP) ## Format and repair what the linter can repair
 
 generate: $(STAMP) ## Write every page and index that is made from the code
 	@mkdir -p $(BUILD)
-	$(BIN)/callkeeper rules docs > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
+	$(BIN)/python -m callkeeper.app.documents rules > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
 	$(BIN)/python -m callkeeper.app.documents > $(BUILD)/generated && mv $(BUILD)/generated docs/configuration.md
 	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
 	$(BIN)/python -m tests.faults.matrix_document

@@ -42,7 +42,6 @@ COMMANDS: Final = {
     "calls": CommandEntry(
         "calls", "List and find calls, show one call's story, export calls, resolve effects whose outcome is unknown."
     ),
-    "completion": CommandEntry("shell_completion", "Print the completion script of a shell."),
     "doctor": CommandEntry(
         "doctor",
         "Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
@@ -63,7 +62,7 @@ COMMANDS: Final = {
         "reseller", "Use the service's interface by hand; INSTITUTION is an institution's key.", ("worker",)
     ),
     "resume": CommandEntry("pause_and_resume", "Lift a pause: of one institution, or the one that was made for all."),
-    "rules": CommandEntry("rules", "Check, test and describe the rules."),
+    "rules": CommandEntry("rules", "Check, test and replay the rules."),
     "run": CommandEntry(
         "callkeeper_sandbox.commands.run",
         "Run Redis, a stand-in for the service, web, workers and simulated calls; show what happens.",
@@ -74,7 +73,7 @@ COMMANDS: Final = {
         "Run a stand-in for the voice-verification service.",
         ("sandbox",),
     ),
-    "secret": CommandEntry("new_secret", "Make credentials."),
+    "secret": CommandEntry("new_secret", "Print a new secret, with the line for the environment."),
     "service": CommandEntry(
         "service",
         "Show which requests to the service are stopped or limited: of all institutions, of one, or of one kind.",
@@ -152,7 +151,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
 
-_WITHOUT_CHECK: Final = {"completion", "doctor", "run", "sandbox", "web", "worker"}
+_WITHOUT_CHECK: Final = {"doctor", "run", "sandbox", "web", "worker"}
 """Commands that work beside misspelled settings, or check for them themselves: processes report that they do not start.
 
 The doctor names such settings. The others read none of ours.

@@ -1,7 +1,7 @@
 """Generates docs/rules.md and docs/configuration.md from the code.
 
-The prose is in the ``.md`` files beside this module. A name in double braces marks the place of a generated part. Commands:
-``callkeeper rules docs > docs/rules.md``, ``python -m callkeeper.app.documents > docs/configuration.md``
+The prose is in the ``.md`` files beside this module. A name in double braces marks the place of a generated part.
+`make generate` runs ``python -m callkeeper.app.documents``, with ``rules`` for docs/rules.md.
 """
 
 import ast
@@ -326,4 +326,4 @@ def configuration_document() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(configuration_document())
+    sys.stdout.write(rules_document() if sys.argv[1:] == ["rules"] else configuration_document())

@@ -62,7 +62,7 @@ def test_full_disk_under_the_output_is_no_bug() -> None:
     """A command whose output cannot be written says so, and does not blame Redis."""
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "callkeeper", "rules", "docs"],
+            [sys.executable, "-m", "callkeeper", "secret", "new"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -117,5 +117,4 @@ def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installe
     version = re.search(r"callkeeper-([\w.]+)-py3", wheel.name)
     assert version is not None
     assert run(str(program), "--version", cwd=work).strip().endswith(version[1])
-    assert "_callkeeper_completion" in run(str(program), "completion", "bash", cwd=work)
     assert "Audit passed" in run(str(program), "run", "--seconds", SECONDS, cwd=work)

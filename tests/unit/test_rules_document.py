@@ -12,7 +12,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 
 
 def test_document_is_the_one_that_the_code_prints() -> None:
-    """``callkeeper rules docs > docs/rules.md`` was run after the last change."""
+    """``make generate`` was run after the last change."""
     assert DOCUMENT.read_text(encoding="utf-8") == rules_document()
 
 

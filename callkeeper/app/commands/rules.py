@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, NoReturn
 import click
 
 from callkeeper.app.archive_reader import archive_failed, archive_of_environment, recorded_calls
-from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, Moment, say, say_json, say_table, terminal_console
 from callkeeper.archive.errors import ArchiveAway, LineUnreadable
@@ -36,7 +35,7 @@ _PIPED_WIDTH = 120
 
 @click.group(cls=CommandGroup)
 def rules() -> None:
-    """Check, test and describe the rules."""
+    """Check, test and replay the rules."""
 
 
 @rules.command()
@@ -55,12 +54,6 @@ def check(file: str, institutions: str | None) -> None:
         f"{file}: no faults. Rules: {live} live, {shadow} in shadow. {len(book.schedule.at_s)} checks, digest {book.digest}",
         *(f"{file}: warning: {line}" for line in (*book.warnings, *book.oversights)),
     )
-
-
-@rules.command()
-def docs() -> None:
-    """Print the description of the rules file: facts, law, format, faults, examples (docs/rules.md)."""
-    say(*rules_document().split("\n")[:-1])
 
 
 @rules.command()

@@ -207,7 +207,7 @@ def _schedule(checks: Section) -> Schedule | None:
         return None
     found = schedule_faults(at_s, reserve)
     for problem in found:
-        checks.fault("at", problem, "see callkeeper rules docs, The schedule")
+        checks.fault("at", problem, "see docs/rules.md, The schedule")
     return None if found else Schedule(at_s, reserve)
 
 

@@ -115,7 +115,7 @@ class Proofs:
             return _fault(rule, "it enrolls although the voice does not match", ASK_INSTEAD)
         if reasons := self.always_forbidden(rule):
             problem = f"it can never {rule.outcome}: the law forbids it ({', '.join(reasons)})"
-            return _fault(rule, problem, "see callkeeper rules docs, The law")
+            return _fault(rule, problem, "see docs/rules.md, The law")
         if (other := self._about_another_call(rule)) is not None:
             problem = f"it rejects on {describe_condition(*other)}"
             return _fault(rule, problem, f"it may ask or hold, not reject: {_NEVER_EVIDENCE[other[0]]}")

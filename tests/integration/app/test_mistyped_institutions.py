@@ -49,14 +49,3 @@ async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: s
     """An unknown id at a known institution is a failure, not misuse."""
     result = await callkeeper(redis_url, "calls", "show", "v-none", "--institution", "cu-1")
     assert (result.exit_code, result.stderr) == (1, "Error: nothing is known of v-none at cu-1\n")
-
-
-async def test_secret_token_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
-    """No token is made for an unknown institution, except with --force. Without Redis it is made with a note."""
-    asked = ("secret", "token", "ivr", "--institution", "CU-1")
-    refused = await callkeeper(redis_url, *asked)
-    assert (refused.exit_code, refused.stdout, MEANT in refused.stderr) == (1, "", True)
-    forced = await callkeeper(redis_url, *asked, "--force")
-    assert (forced.exit_code, "@CU-1" in forced.stdout) == (0, True)
-    elsewhere = await callkeeper(None, *asked)
-    assert (elsewhere.exit_code, "Not checked" in elsewhere.stderr) == (0, True)

@@ -74,7 +74,6 @@ GROUPS = (
     "outcomes",
     "reseller",
     "rules",
-    "secret",
     "tokens",
 )
 
