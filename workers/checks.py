@@ -8,6 +8,7 @@ other record as a note. Without that confirmation the service may have mixed two
 unreadable.
 """
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
@@ -18,6 +19,7 @@ from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.fact_derivation import is_named_in_answer, signs_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.notes import listed_of, why_unusable
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.reading_folding import fold_check, fold_reading, reading_of
 from callkeeper.calls.record import Call, Phase, Reading
@@ -30,6 +32,7 @@ from callkeeper.calls.store.breakers import EndpointKind, RequestResult
 from callkeeper.calls.store.earlier_calls import digits_compared
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.store.request_budget import Permit
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (
     AccessRefused,
@@ -47,7 +50,7 @@ from workers.claimed_call import Claim
 from workers.counting import unknown_names
 from workers.other_calls import note_recognised
 from workers.service_clock import LISTED_ANEW
-from workers.service_gate import Why
+from workers.service_gate import Wanted, Why
 
 
 class AnswerMisnamed(AnswerUnreadable):
@@ -269,6 +272,7 @@ async def look_back(claim: Claim) -> None:
 async def read(claim: Claim) -> None:
     """Read stored details."""
     claim.summary.add("reads")
+    await _search(claim)
     try:
         if await _follow_assign(claim):
             return
@@ -286,6 +290,34 @@ async def read(claim: Claim) -> None:
         await note_recognised(claim)
         if unanswered:  # stored details can be read, so it is not the service that is away
             await _without_result(claim, "unanswered")
+
+
+MOST_SEARCHED = 20
+"""How many entries of the queue a search by number asks for: callers may share one."""
+
+
+async def _search(claim: Claim) -> None:
+    """Search the queue for a pushed call that no listing has shown yet, because only the queue has its candidates.
+
+    A search may be answered while listings of the whole queue fail. Spec: Queue query (``searchString``).
+    """
+    (key, voice_id), life, number = claim.call_id, claim.call.life, claim.call.names.phone_number
+    if not number or life.listed_at is not None or life.end_hinted_at is not None or life.ended_at is not None:
+        return
+    if await claim.tools.gate.ask(Wanted(key, claim.item.member, Permit.CHECK), claim.now) is not None:
+        return
+    with suppress(ResellerError):  # the gate is told, and the next read searches again
+        found = await claim.tools.service.queue(
+            key,
+            continue_from=0,
+            page_size=MOST_SEARCHED,
+            search_string=number,
+            requested_by=claim.bot,
+            keep=claim.renew_lease,
+        )
+        for entry in found:
+            if why_unusable(entry) is None and is_same_id(entry.id, voice_id):
+                await claim.tools.store.note(claim.call_id, listed_of(entry, claim.now))
 
 
 _MOVED_WITHIN = timedelta(seconds=2)
@@ -459,7 +491,11 @@ def decline(claim: Claim, step: Decline) -> None:
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
     """Read the service's record of the call. The claim is over if our record was merged into another one."""
     phone_call = await claim.tools.service.details(
-        claim.call_id.institution_key, claim.spelled_id, check=kind == "check", requested_by=operator
+        claim.call_id.institution_key,
+        claim.spelled_id,
+        check=kind == "check",
+        requested_by=operator,
+        keep=claim.renew_lease,
     )
     await hold_to_name(claim, phone_call, kind)
     return phone_call

@@ -259,6 +259,10 @@ class Claim(msgspec.Struct):
         )
         self._count()
 
+    async def renew_lease(self) -> None:
+        """Renew the lease while an answer is late. Raises as `keep`."""
+        await self.tools.store.keep(self.item)
+
     async def let_go(self, until: datetime | None) -> None:
         """Write the record and release the call. It is due again at ``until``; None: only when something wakes it."""
         due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from callkeeper.calls.notes import (
     why_unusable,
 )
 from callkeeper.calls.store.breakers import EndpointKind
+from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.last_listing import (
     ListingProgress,
@@ -42,6 +44,7 @@ from callkeeper.calls.store.last_listing import (
 )
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import AccessRefused, QueueEntry, ResellerError, ServiceBusy, ServiceRefused
+from callkeeper.service.endpoints import QUEUE
 from workers.claimed_call import Tools
 from workers.job_summary import JobSummary
 from workers.queue_pages import QueuePages
@@ -91,6 +94,8 @@ class PageRequests:
     async def send(self, cursor: int, size: int) -> Sequence[QueueEntry]:
         """Request a page, and first renew the lease if it is old: several slow pages would outlast it.
 
+        While it is late, request it again over new connections: the first may hang. What comes first counts.
+
         Raises:
             ResellerError: As for the queue.
             WriteRefused: Another worker lists this queue now.
@@ -102,10 +107,24 @@ class PageRequests:
             if wait_s:
                 await self.tools.sleep(min(wait_s, RENEW_AFTER_S))
                 wait_s = await self._wait_s()
-        key, bot = self.institution_key, self.tools.requested_by(self.institution_key)
-        return await self.tools.service.queue(
-            key, continue_from=cursor, page_size=size, start_at=self.since, requested_by=bot
-        )
+        key, service = self.institution_key, self.tools.service
+        bot = self.tools.requested_by(key)
+        ask = partial(service.queue, key, continue_from=cursor, page_size=size, start_at=self.since, requested_by=bot)
+        first = asyncio.ensure_future(ask(keep=self.renew_lease))
+        pages = {first}
+        try:
+            while pages:
+                ended, pages = await asyncio.wait(
+                    pages, timeout=service.deadline_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                for page in ended:
+                    if page.exception() is None:
+                        return page.result()
+                if pages == {first} and not service.is_late(QUEUE, key) and not await self._wait_s():
+                    pages.add(asyncio.ensure_future(ask(connects=True)))
+            return first.result()
+        finally:
+            await end({first, *pages})
 
     async def renew_lease(self) -> None:
         await self.tools.store.keep(self.item)

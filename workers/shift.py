@@ -12,7 +12,7 @@ No task outlives a shift: each is finished or, at the deadline, cancelled and aw
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -338,13 +338,13 @@ class Shift:
             del self._holds[owner]
 
     async def _leave_to_others(self) -> None:
-        """Release the calls that wait long for an answer, because others get theirs. Keep those that send an effect."""
+        """Release the calls that wait long for an answer, because others get theirs."""
         now_s = asyncio.get_running_loop().time()
-        waiting = {
-            task: item
-            for task, item in self._items.items()
-            if now_s - self._tasks[task] > OLD_S and not item.is_sending
-        }
+        await self._abandon([task for task in self._items if now_s - self._tasks[task] > OLD_S])
+
+    async def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel tasks and release what they had claimed, except those that send an effect."""
+        waiting = {task: item for task in tasks if not (item := self._items[task]).is_sending}
         await end(waiting)
         for item in waiting.values():
             with suppress(WriteRefused, RedisError):  # it was released meanwhile, or the end of the lease does it
@@ -360,6 +360,7 @@ class Shift:
             await asyncio.wait(self._tasks, timeout=0.5)
         if self._tasks:
             self.log.warning("shift_cut_short", tasks=len(self._tasks))
+            await self._abandon(list(self._items))
         await end(self._tasks)
 
     async def handle(self, item: ClaimedItem) -> None:

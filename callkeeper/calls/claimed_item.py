@@ -24,12 +24,12 @@ SPARE_S = 2.0
 class Lease:
     """How long a claim lasts without renewal, and the times that follow from it.
 
-    All of them derive from the deadline of one request. If a request could outlive its lease, a second worker could
-    claim the same call meanwhile.
+    All of them derive from the deadline of an effect: it cannot outlive its lease, so no second worker claims the call
+    meanwhile. A read that takes longer renews the lease.
     """
 
     request_s: float = REQUEST_DEADLINE_S
-    """Deadline of one request, in seconds."""
+    """Deadline of an effect, in seconds."""
 
     @property
     def seconds(self) -> float:

@@ -19,7 +19,7 @@ from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import Endpoint, Request
 from callkeeper.service.enumerations import CoreType, ValidationType
 from callkeeper.service.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
-from callkeeper.service.exchange import Exchange, Heed, Observe, unheeded, unobserved
+from callkeeper.service.exchange import Exchange, Heed, Keep, Observe, unheeded, unobserved
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import TokenStore
@@ -104,7 +104,7 @@ class Reseller:
 
     @property
     def deadline_s(self) -> float:
-        """Return how many seconds a request may take, including a login it needs."""
+        """Return how many seconds an effect may take, including a login it needs, and any request without ``keep``."""
         return self._exchange.deadline_s
 
     @property
@@ -118,6 +118,10 @@ class Reseller:
         That is after a 401, as far as this process knows. It learns what others found when it next loads the token.
         """
         return self._exchange.session.barred_s(endpoints.scope_of(endpoint.name, institution_key))
+
+    def is_late(self, endpoint: Endpoint, institution_key: str) -> bool:
+        """Tell whether an institution's endpoint was answered late just now, as far as this process knows."""
+        return self._exchange.is_late(endpoints.scope_of(endpoint.name, institution_key))
 
     async def aclose(self) -> None:
         await self._exchange.aclose()
@@ -181,6 +185,7 @@ class Reseller:
         end_at: datetime | None = None,
         requested_by: str | None = None,
         connects: bool = False,
+        keep: Keep | None = None,
     ) -> tuple[QueueEntry, ...]:
         """List a page of active calls.
 
@@ -188,7 +193,7 @@ class Reseller:
 
         ``continue_from`` is where the page starts; see docs/assumptions.md. ``search_string`` is part of a phone number
         or of a member's name. ``start_at`` and ``end_at`` are bounds on a call's start, with a zone. ``connects``: over a
-        connection of its own.
+        connection of its own. ``keep``: the answer may be late, and this keeps the lease meanwhile.
 
         Raises:
             ValueError: A bound has no zone.
@@ -199,7 +204,7 @@ class Reseller:
         params |= _given(searchString=search_string, startDate=_iso(start_at), endDate=_iso(end_at))
         query = urlencode(params)
         request = self._exchange.on_behalf(endpoints.QUEUE, institution_key, requested_by, query=query)
-        _, record = await self._exchange.read(request, _QUEUE, connects=connects)
+        _, record = await self._exchange.read(request, _QUEUE, connects=connects, keep=keep)
         return record.phone_calls
 
     async def assign(
@@ -232,14 +237,21 @@ class Reseller:
         return settled
 
     async def details(
-        self, institution_key: str, voice_id: str, *, check: bool, requested_by: str, connects: bool = False
+        self,
+        institution_key: str,
+        voice_id: str,
+        *,
+        check: bool,
+        requested_by: str,
+        connects: bool = False,
+        keep: Keep | None = None,
     ) -> PhoneCall:
         """Read a call's record, asking the voice provider again if ``check``.
 
         The record is in ``phoneCall``; if that is null or missing, at the top level of the answer (Assumed
         (`details-two-records`): of two, ``phoneCall`` counts). ``voice_id`` is the
         real or an alternate id; the service resolves either. A check costs one of the call's 20 and is never repeated.
-        ``connects``: over a connection of its own.
+        ``connects``: over a connection of its own. ``keep``: as for `queue`.
 
         Raises:
             CallNotFound: The service knows no such call.
@@ -252,7 +264,8 @@ class Reseller:
         request = self._exchange.on_behalf(
             endpoints.DETAILS, institution_key, requested_by, voice_id, query=query, is_check=check
         )
-        answer, record = await self._exchange.read(request, _DETAILS, may_repeat=not check, connects=connects)
+        exchange = self._exchange
+        answer, record = await exchange.read(request, _DETAILS, may_repeat=not check, connects=connects, keep=keep)
         return record.phone_call or top_level_call(answer)
 
     async def enroll(

@@ -11,9 +11,13 @@ from callkeeper.service.secret import Secret
 _MIB = 1024 * 1024
 
 REQUEST_DEADLINE_S = 6.0
-"""Seconds from the start of a request, including a login it needs, to the last byte of its answer.
+"""Seconds from the start of an effect, including a login it needs, to the last byte of its answer.
 
-The length of a worker's lease is derived from this number (``callkeeper.calls.claimed_item.Lease``). Change it only here."""
+A listing, a read or a check may take up to `PATIENCE_S` instead (``callkeeper.service.exchange``). The length of a
+worker's lease is derived from this number (``callkeeper.calls.claimed_item.Lease``). Change it only here."""
+
+PATIENCE_S = 20.0
+"""The same of a listing, a read or a check that keeps its lease meanwhile."""
 
 MAX_RETRY_AFTER_S = 60.0
 """The longest pause that is kept to, in seconds, however long the service asks for."""
@@ -55,7 +59,7 @@ class ServiceConfig:
         password: Of the service account; sent at login only.
         requested_by: Core username recorded for requests that name no other.
         deadline_s: Of one request; see `REQUEST_DEADLINE_S`. Tests shorten it. Assumed (`answer-time`): an answer comes
-            within it.
+            within it, and to a listing, a read or a check within ``patience_s``.
         max_body_bytes: Of an answer, after decompression.
         max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
         ca_file: PEM file of certificate authorities to trust instead of the usual ones.
@@ -74,6 +78,7 @@ class ServiceConfig:
     password: Secret
     requested_by: str = "callkeeper"
     deadline_s: float = REQUEST_DEADLINE_S
+    patience_s: float = PATIENCE_S
     max_body_bytes: int = 8 * _MIB
     max_connections: int = 256
     ca_file: str | None = None

@@ -64,6 +64,13 @@ Heed = Callable[[tuple[Secret, ...]], None]
 Assumed (`base-response`): they are for people, and change nothing."""
 
 
+Keep = Callable[[], Awaitable[None]]
+"""Awaited every few seconds while an answer is late: it renews the lease, or raises an error that ends the request."""
+
+LATE_S = 60.0
+"""For this many seconds after a late answer, others of the same scope may be late, too."""
+
+
 def unheeded(_messages: tuple[Secret, ...]) -> None:
     """Ignore messages."""
 
@@ -97,6 +104,8 @@ class Exchange:
         self._observe = observe
         self._heed = heed
         self.tap = AnswerTap(see, clock=clock, now=now)
+        self._late_at_s: dict[str, float] = {}  # scope -> when its last late answer came
+        self._overdue: set[str] = set()  # operations of which one request waits longer than the deadline
         deadline_s, account = config.deadline_s, config.account
         self.session = Session(
             tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
@@ -151,14 +160,15 @@ class Exchange:
         may_repeat: bool = True,
         needs_success: bool = True,
         connects: bool = False,
+        keep: Keep | None = None,
     ) -> tuple[ServiceResponse, A]:
         """Send a read or a check. Return its answer and the record in it.
 
         ``may_repeat``: a 401 is followed by a login and one repetition. ``needs_success`` is as in `verdict`.
-        ``connects``: it opens a connection of its own, as an effect does.
+        ``connects``: it opens a connection of its own, as an effect does. With ``keep`` the answer may be late.
 
         Raises:
-            ServiceUnavailable: No whole answer within the deadline.
+            ServiceUnavailable: No whole answer in time.
             CertificateRefused: TLS does not verify.
             AnswerUnreadable: The body is too large or badly encoded.
             AccessRefused: The request got, or would get, 401 although the token is good.
@@ -168,7 +178,8 @@ class Exchange:
         if may_repeat:
             await session.enter(endpoint.name, request.scope)
         async with self._observed(endpoint, request.institution_key):
-            answer = await self._in_time(request, self._send_with_token(transport, request, may_repeat=may_repeat))
+            sending = self._send_with_token(transport, request, may_repeat=may_repeat)
+            answer = await self._in_time(request, sending, keep)
             if answer.status_code == 401 and (wait_s := session.barred_s(request.scope)) is not None:
                 raise AccessRefused(endpoint.name, wait_s)
             self.tap.look(request, answer)
@@ -259,16 +270,55 @@ class Exchange:
                 sending.fail(str(answer.status_code))
             return answer
 
-    async def _in_time(self, request: Request, sending: Awaitable[ServiceResponse]) -> ServiceResponse:
+    async def _in_time(
+        self, request: Request, sending: Awaitable[ServiceResponse], keep: Keep | None = None
+    ) -> ServiceResponse:
         failure: ResellerError
+        began_s = asyncio.get_running_loop().time()
         try:
+            if keep is not None:
+                return await self._patiently(request, sending, keep)
             async with asyncio.timeout(self._config.deadline_s):
                 return await sending
         except TimeoutError:
-            failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._config.deadline_s:g} s")
+            waited_s = asyncio.get_running_loop().time() - began_s
+            failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {waited_s:.2g} s")
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
             failure = _failure(request.endpoint.name, error)
         raise failure
+
+    def is_late(self, scope: str) -> bool:
+        """Tell whether an answer of a scope was late just now: the service is slow there, and not away."""
+        late_at_s = self._late_at_s.get(scope)
+        return late_at_s is not None and self._clock() - late_at_s < LATE_S
+
+    async def _patiently(self, request: Request, sending: Awaitable[ServiceResponse], keep: Keep) -> ServiceResponse:
+        """Wait for an answer that may be late: up to ``patience_s``, and keep the lease meanwhile.
+
+        Only one request of an operation may be late, until it is answered: then the others of its scope may, too. So a
+        service that is away is noticed as soon as one that answers in time, and holds no more of the calls in flight.
+        """
+        answering, rounds, is_first = asyncio.ensure_future(sending), 0, False
+        try:
+            async with asyncio.timeout(self._config.patience_s):
+                while not (await asyncio.wait({answering}, timeout=self._config.deadline_s / 2))[0]:
+                    rounds += 1
+                    if rounds == 2 and not self.is_late(request.scope):
+                        if request.operation in self._overdue:
+                            raise TimeoutError
+                        self._overdue.add(request.operation)
+                        is_first = True
+                    await keep()
+            if rounds >= 2:
+                self._late_at_s[request.scope] = self._clock()
+            return answering.result()
+        finally:
+            if is_first:
+                self._overdue.discard(request.operation)
+            while not answering.done():
+                answering.cancel()
+                await asyncio.wait({answering}, timeout=0.1)
+            _ = answering.cancelled() or answering.exception()
 
     async def current_token(self) -> SsoToken:
         """Return the token in use within the deadline, logging in if there is none."""

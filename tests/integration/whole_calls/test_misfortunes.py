@@ -36,15 +36,11 @@ class Broken(Altered):
         super().__init__(rig)
         self._voice_id = voice_id
 
-    async def details(
-        self, institution_key: str, voice_id: str, *, check: bool, requested_by: str, connects: bool = False
-    ) -> PhoneCall:
+    async def details(self, institution_key: str, voice_id: str, **asked: Any) -> PhoneCall:
         """Read, or raise."""
         if voice_id == self._voice_id:
             raise ZeroDivisionError("a value that is nobody's business")
-        return await super().details(
-            institution_key, voice_id, check=check, requested_by=requested_by, connects=connects
-        )
+        return await super().details(institution_key, voice_id, **asked)
 
 
 def item(call: Call) -> str:
@@ -354,9 +350,11 @@ async def test_shift_ends_in_time_whatever_hangs(rig: Rig) -> None:
 
 
 async def test_shift_that_was_told_to_stop_waits_less_for_what_hangs(rig: Rig) -> None:
-    """A stop is obeyed within its own bound, whatever is in flight."""
-    rig.stage.call(END)
+    """A stop is obeyed within its own bound, whatever is in flight. What is abandoned is due at once for other workers."""
+    call = await rig.begin_call(END, run_s=8)
+    rig.stage.advance(10)
     hanging = replace(rig.tools, service=Hanging(rig))
     shift = replace(rig.shift, tools=hanging, finish_s=1000.0, leave_s=0.1)
     asyncio.get_running_loop().call_later(0.2, shift.stop)
     assert await outlived(shift) == set()
+    assert rig.call_id(call) in {item.owner for item in await rig.store.claim(10)}

@@ -58,3 +58,17 @@ async def test_listings_that_get_429_are_told_as_a_limit(rig: Rig) -> None:
     signals = await SignalReader(rig.redis, rig.store.keys).read(now=rig.clock.now)
     [incident] = [one for one in incidents_of(signals) if one.institution_key == KEY]
     assert (incident.kind.value, incident.last_error) == ("rate_limited", "status 429")
+
+
+async def test_pushed_call_is_searched_by_its_number_while_listings_fail(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Only the queue has the candidates. A queue that is too long to be listed can still be searched."""
+
+    class Long(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/queue") and "searchString" not in request.url.params:
+                return httpx.Response(504)
+            return await sandbox_asgi.transport.handle_async_request(request)
+
+    rig = Rig(sandbox_asgi, redis, transport=Long())
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=12)
+    assert rig.ledger(call)["assign"] == 1
