@@ -11,7 +11,7 @@ from callkeeper.app.terminal import Failed
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "web": (
-        *("a2wsgi", "httptools", "httpx", "jinja2", "markdown_it", "prometheus_client", "rq_dashboard"),
+        *("a2wsgi", "httptools", "httpx", "jinja2", "prometheus_client", "rq_dashboard"),
         *("six", "sniffio", "starlette", "uvicorn", "uvloop"),
     ),
     "worker": ("aiohttp", "httpx", "httpx_aiohttp", "sniffio", "standardwebhooks", "uvloop"),

@@ -8,7 +8,7 @@ import pytest
 SERVICE = frozenset({"aiohttp", "httpx", "httpx_aiohttp", "standardwebhooks"})
 ARCHIVE = frozenset({"sqlalchemy", "alembic", "psycopg"})
 LOGINS = frozenset({"joserfc"})
-PAGES = frozenset({"starlette", "uvicorn", "rq_dashboard", "flask", "jinja2", "markdown_it", "prometheus_client"})
+PAGES = frozenset({"starlette", "uvicorn", "rq_dashboard", "flask", "jinja2", "prometheus_client"})
 SELDOM = frozenset({"apprise", "phonenumbers"}) | ARCHIVE
 
 COMMAND = "from callkeeper.app.cli import main; main({}, standalone_mode=False)"

@@ -44,8 +44,8 @@ class Topic(StrEnum):
     ALERTS = "alerts"
     ATTENTION = "attention"
     PAUSE = "pause"
-    DASHBOARD = "dashboard"
     CALL = "call"
+    DASHBOARD = "dashboard"
 
 
 OUTSIDE: Final = "from outside"

@@ -212,7 +212,7 @@ class Board:
 
     async def operations(self, request: Request) -> Response:
         """Show what to do in each incident."""
-        return self.renderers.page(request, "runbook.html", text=runbook())
+        return self.renderers.page(request, "runbook.html", sections=runbook())
 
     async def file(self, request: Request) -> Response:
         name = request.path_params["name"]
