@@ -1,6 +1,5 @@
 """Why Redis refuses writes is named, wherever the refusal is met."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from redis.exceptions import ResponseError
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.writable import REFUSALS, WriteRefusal, refusal_of
+from tests.waiting import until_async
 
 COMMANDS = {"full": ("CONFIG", "SET", "maxmemory", "1"), "rights": ("ACL", "SETUSER", "default", "-evalsha")}
 """What makes Redis refuse."""
@@ -50,11 +50,8 @@ def kept_busy(redis_url: str) -> Iterator[None]:
 @pytest.mark.usefixtures("kept_busy")
 async def test_script_of_somebody_else_is_named_as_the_cause(redis: Redis) -> None:
     """F3: BUSY is not *its log says why*; the remedy ends the script."""
-    for _ in range(100):
-        if (refusal := await refusal_of(redis, Keys())) is not None:
-            break
-        await asyncio.sleep(0.01)  # the script has not begun
-    assert refusal is WriteRefusal.BUSY
+    await until_async(lambda: refusal_of(redis, Keys()))  # None until the script has begun
+    assert await refusal_of(redis, Keys()) is WriteRefusal.BUSY
 
 
 async def test_refusal_is_named(refusing: WriteRefusal, redis: Redis) -> None:
