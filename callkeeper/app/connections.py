@@ -1,7 +1,8 @@
 """Connections to Redis: how long each kind of process may wait for it.
 
 The Redis client repeats a command whose answer was lost, so all our scripts are idempotent. Timeouts are short: a
-process that cannot reach Redis logs it and tries again. `sentinels` follows a master that is replaced.
+process that cannot reach Redis logs it and tries again. `sentinels` follows a master that is replaced, `demoted_server`
+an address that moves to another one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.app.demoted_server import AsyncLeaving, BlockingLeaving
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
 from callkeeper.app.sentinels import async_master, blocking_master
 
@@ -42,15 +44,15 @@ class CommandPacking:
 
 
 @lru_cache
-def _with_command_packing(kind: Any) -> Any:
-    """Return a class of connections that packs commands in C."""
-    return type(f"CommandPacking{kind.__name__}", (CommandPacking, kind), {})
+def _mixed(kind: Any, *more: Any) -> Any:
+    """Return a class of connections that does more."""
+    return type("".join(each.__name__ for each in (*more, kind)), (*more, kind), {})
 
 
 def with_command_packing(redis: AsyncRedis) -> AsyncRedis:
     """Pack commands in C on all connections that a client opens from now on."""
     pool: Any = redis.connection_pool
-    pool.connection_class = _with_command_packing(pool.connection_class)
+    pool.connection_class = _mixed(pool.connection_class, CommandPacking)
     return redis
 
 
@@ -88,7 +90,10 @@ def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> Redis:
     options = _waits(timeout_s) | {"retry": Retry(_backoff(), 1, supported_errors=_AWAY)}
     known = place.sentinels
     if known is None:
-        return Redis.from_url(place.url.reveal(), **options, **place.tls_options())
+        redis = Redis.from_url(place.url.reveal(), **options, **place.tls_options())
+        kind: Any = redis.connection_pool.connection_class
+        redis.connection_pool.connection_class = _mixed(kind, BlockingLeaving)
+        return redis
     once = {"retry": Retry(NoBackoff(), 0)}
     return blocking_master(
         known, to_sentinels=_to_sentinels(place, known) | once, to_master=options | _to_master(place)
@@ -117,6 +122,8 @@ def _async(place: RedisLocation, *, timeout_s: float, retries: int) -> AsyncRedi
     known = place.sentinels
     if known is None:
         pool = BlockingConnectionPool.from_url(place.url.reveal(), **options, **place.tls_options())
+        kind: Any = pool.connection_class
+        pool.connection_class = _mixed(kind, AsyncLeaving)
         return with_command_packing(AsyncRedis.from_pool(pool))
     once = {"retry": AsyncRetry(NoBackoff(), 0)}
     to_sentinels, to_master = _to_sentinels(place, known) | once, options | _to_master(place)

@@ -18,18 +18,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection, SentinelManagedSSLConnection
 
+from callkeeper.app.demoted_server import AsyncLeaving, BlockingLeaving
 from callkeeper.app.redis_location import Sentinels
 from callkeeper.calls.store.script_runner import Address
 
-_REFUSALS: Final = ("READONLY ", "NOREPLICAS ")
 
-
-def _is_of_a_demoted_master(error: ResponseError) -> bool:
-    """Tell whether a server refused because it is no longer the master. In a script's error the word comes later."""
-    return any(refusal in str(error) for refusal in _REFUSALS)
-
-
-class _Following(AsyncManaged):
+class _Following(AsyncLeaving, AsyncManaged):
     """A connection that asks the sentinels again when it is lost, or its server refuses a write.
 
     redis-py does not ask them when it repeats a command on a connection that was lost or timed out: it goes back to the
@@ -57,7 +51,7 @@ class _Following(AsyncManaged):
         try:
             return await super().read_response(*args, **options)
         except ResponseError as error:
-            if not _is_of_a_demoted_master(error):
+            if not self.hears(error):
                 raise
             await self.disconnect()
             raise RedisConnectionError("the server takes no writes: not the master any more") from None
@@ -67,7 +61,7 @@ class _FollowingTls(_Following, AsyncManagedTls):
     """The same behind TLS."""
 
 
-class _BlockingFollowing(SentinelManagedConnection):
+class _BlockingFollowing(BlockingLeaving, SentinelManagedConnection):
     """The same for threads and RQ."""
 
     def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
@@ -87,7 +81,7 @@ class _BlockingFollowing(SentinelManagedConnection):
         try:
             return super().read_response(*args, **options)
         except ResponseError as error:
-            if not _is_of_a_demoted_master(error):
+            if not self.hears(error):
                 raise
             self.disconnect()  # type: ignore[no-untyped-call]  # the library's
             raise RedisConnectionError("the server takes no writes: not the master any more") from None
