@@ -23,6 +23,7 @@ from tests.corpus.drawing import books
 from tests.corpus.playing import playing
 from tests.corpus.recording import Recording
 from tests.corpus.scenario import About, Corpus, Played, digest_of_code
+from tests.corpus.suites import SUITES, scenarios_of
 
 ROOT: Final = Path(__file__).parents[2]
 HERE: Final = Path("tests/corpus")
@@ -42,7 +43,10 @@ def main() -> None:
 @with_jobs
 @click.option("--calls", type=int, default=20_000, show_default=True, help="How many calls without duplicates.")
 @click.option("--minutes", type=float, default=600.0, help="Stop after so long, with the calls that there are.")
-def make(revision: str, corpus: Path, jobs: int, calls: int, minutes: float) -> None:
+@click.option(
+    "--suites/--no-suites", default=True, help="Begin with what the suites in virtual time do to their calls."
+)
+def make(revision: str, corpus: Path, jobs: int, calls: int, minutes: float, *, suites: bool) -> None:
     """Make the corpus of REVISION in a worktree, with the product, the stand-in and the harness of that commit."""
     commit = _git("rev-parse", "--short=8", f"{revision}^{{commit}}")
     with TemporaryDirectory() as folder:
@@ -51,6 +55,7 @@ def make(revision: str, corpus: Path, jobs: int, calls: int, minutes: float) -> 
         try:
             _put_recorder_into(tree)
             given = ["--corpus", str(corpus.resolve()), "--jobs", jobs, "--calls", calls, "--minutes", minutes]
+            given.append("--suites" if suites else "--no-suites")
             command, environment = _python("record", commit, *map(str, given)), _environment(tree / STAND_IN)
             done = subprocess.run(command, cwd=tree, env=environment, check=False)  # noqa: S603  (ourselves)
         finally:
@@ -82,15 +87,18 @@ def _first_core() -> str:
 @with_jobs
 @click.option("--calls", type=int, required=True)
 @click.option("--minutes", type=float, required=True)
-def record(revision: str, corpus: Path, jobs: int, calls: int, minutes: float) -> None:
+@click.option("--suites/--no-suites", required=True)
+def record(revision: str, corpus: Path, jobs: int, calls: int, minutes: float, *, suites: bool) -> None:
     """Make the corpus of the tree in which this runs. `make` calls it in a worktree."""
     kept, rules = Corpus(corpus), books(core.shipped_books())
     shutil.rmtree(corpus, ignore_errors=True)
+    until_s = monotonic() + minutes * 60
+    given = scenarios_of(SUITES, rules, jobs) if suites else []
     kept.begin(rules)
     shutil.copytree(STAND_IN, kept.stand_in, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    recording = Recording(calls, monotonic() + minutes * 60)
+    recording = Recording(calls, until_s)
     with playing(rules, jobs) as play:
-        kept.write(recording.of(play, []))
+        kept.write(recording.of(play, given))
     kept.finish(
         About(revision, digest_of_code(kept.stand_in), recording.calls, recording.scenarios, recording.duplicates)
     )

@@ -89,12 +89,14 @@ _FINAL: Final = re.compile(
 
 
 def books(shipped: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of rules: those that come with the software, the odd ones, and an eager one.
-
-    The eager ones are the cautious ones that do not wait for the final analysis: they enroll in the call.
-    """
+    """Return the texts of rules: those that come with the software, the odd ones, and an eager one."""
     odd = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "rules").glob("*.toml"))}
-    return {**shipped, **odd, "eager": _FINAL.sub("", shipped["default"])}
+    return {**shipped, **odd, "eager": eager(shipped["default"])}
+
+
+def eager(cautious: str) -> str:
+    """Return cautious rules as they are without waiting for the final analysis: they enroll in the call."""
+    return _FINAL.sub("", cautious)
 
 
 def draw(seed: int) -> Scenario:
@@ -253,11 +255,11 @@ class _Drawing:
         ops: list[Op] = []
         now_s = 0.0
         for at_s, op in sorted(self.timed, key=lambda one: one[0]):
-            ops += [*_passing(at_s - now_s), op]
+            ops += [*passing(at_s - now_s), op]
             now_s = max(now_s, at_s)
         ending = [] if is_calm else [["calm"]]
-        until_end = _passing(max(0.0, self.ends_s - now_s))
-        return [*ops, *until_end, *ending, *_passing(self.random.choice([22.0, 22.0, 30.0, 60.0]))]
+        until_end = passing(max(0.0, self.ends_s - now_s))
+        return [*ops, *until_end, *ending, *passing(self.random.choice([22.0, 22.0, 30.0, 60.0]))]
 
     def weighted(self, weights: Mapping[T, int]) -> T:
         return self.random.choices(list(weights), list(weights.values()))[0]
@@ -266,7 +268,7 @@ class _Drawing:
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
 
-def _passing(seconds: float) -> list[Op]:
+def passing(seconds: float) -> list[Op]:
     """Return time that passes, in parts that are short enough to look at."""
     whole, rest = divmod(round(seconds, 2), LONGEST_RUN_S)
     return [["run", LONGEST_RUN_S]] * int(whole) + ([["run", round(rest, 2)]] if rest > 0.005 else [])

@@ -27,7 +27,7 @@ from tests.faults.seams import Failure, PlannedFailure, Seam
 from tests.faults.world import World
 from tests.harness.redis_in_step import InStep, emptied, virtually
 
-SILENT: Final = {"happen", "fault", "mix", "fail", "copy", "clock", "calm"}
+SILENT: Final = {"institution", "member", "variants", "happen", "fault", "mix", "fail", "copy", "clock", "calm"}
 """Inputs after which nothing of ours has changed until time passes."""
 
 _INSTANT: Final = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -207,6 +207,9 @@ class Playing:
 
     async def _member(self, key: str, person_id: str, phones: list[str]) -> None:
         self.world.stage.world.add_member(key, person_id, phones)
+
+    async def _institution(self, key: str, options: dict[str, Any]) -> None:
+        self.world.stage.world.add_institution(key, **options)
 
     async def _mix(self, n: int, other: int, is_by_alternate_id: bool, times: int) -> None:
         call = self.calls[n]

@@ -33,10 +33,8 @@ class Recording:
                     self.scenarios += 1
                     self.calls += len(new)
                     yield scenario, replace(played, calls=new)
-                if self.calls >= self.wanted:
+                if self.calls >= self.wanted or monotonic() > self.until_s:
                     return
-            if monotonic() > self.until_s:
-                return
             click.echo(f"\r{self.calls:,} calls, and {self.duplicates:,} duplicates ", nl=False, err=True)
 
     def _is_known(self, experience: str) -> bool:

@@ -1,7 +1,10 @@
 """The recorder: scenarios played twice come to the same, and what differs is found and named (`make corpus`)."""
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tests.corpus.comparing import cause_of
 from tests.corpus.core import shipped_books
@@ -9,6 +12,7 @@ from tests.corpus.drawing import books, draw
 from tests.corpus.playing import play
 from tests.corpus.recording import Recording
 from tests.corpus.scenario import Corpus, Played, Scenario
+from tests.corpus.suites import scenarios_of
 
 RULES = books(shipped_books())
 
@@ -57,19 +61,30 @@ def test_difference_is_named_by_its_cause() -> None:
     assert cause.endswith("ledger assign: applied p-# -> none")
 
 
+def test_suite_gives_its_calls_as_scenarios() -> None:
+    """What a test in virtual time does at the seams is noted, and can be played: the example of the harness."""
+    rules = dict(RULES)
+    [noted] = scenarios_of(["tests/integration/whole_calls/test_harness_example.py"], rules, 1)
+    assert rules == RULES
+    assert [op[:2] for op in noted.ops[:3]] == [["call", "cu-1"], ["push", 0], ["run", 4.0]]
+    [call] = _played(noted).calls
+    assert [request.what.split()[0] for request in call.requests].count("assign") == 1
+
+
 def test_corpus_is_kept_without_duplicates_and_read_back(tmp_path: Path) -> None:
     """A scenario that met the same as an earlier one is left out, and the same scenarios give the same files."""
-    again = Scenario("again", VERIFIED.rules, VERIFIED.variants, VERIFIED.ops)
+    again = replace(VERIFIED, name="again")
+    other = replace(VERIFIED, name="other", rules="watch-only")
     kept = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         corpus = Corpus(tmp_path / name)
-        recording = Recording(1000, until_s=0.0)
-        corpus.write(recording.of(_each, [VERIFIED, again]))
+        recording = Recording(2, until_s=inf)
+        corpus.write(recording.of(_each, [VERIFIED, again, other]))
         assert recording.duplicates == 1
         kept.append((list(corpus.recorded()), [path.read_bytes() for path in sorted(corpus.folder.iterdir())]))
     assert kept[0] == kept[1]
-    assert [scenario for scenario, _ in kept[0][0]] == [VERIFIED]
+    assert [scenario for scenario, _ in kept[0][0]] == [VERIFIED, other]
 
 
 def _each(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Played]]:
