@@ -2,7 +2,7 @@
 
 Every few seconds a probe is sent for each open breaker: a listing of one entry for a queue, stored details of a call for
 calls, both for the account, or a login if there is no token. Each probe is a task of its own, so that a hanging one
-delays no other. Its result is reported to the gate like any other, and a success closes the breaker.
+delays no other. Its answer may be late. Its result is reported to the gate like any other, and a success closes the breaker.
 
 A process that doubts its own way to the service (`workers.own_way`) leaves these probes to the others, and probes only its
 own way, over new connections: by a listing and by a read, because one endpoint can fail for everybody.
@@ -23,6 +23,7 @@ from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ResellerError
 from callkeeper.service.endpoints import DETAILS, INSTITUTIONS, QUEUE, Endpoint
+from callkeeper.service.exchange import unkept
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 from workers.own_way import was_answered
@@ -156,7 +157,8 @@ class Probing:
         follow_member(*call_id)
         requested_by = self.tools.requested_by(call_id.institution_key)
         await self.tools.gate.probe(call_id.institution_key, Permit.READ)
-        await self.tools.service.details(*call_id, check=False, requested_by=requested_by, connects=connects)
+        keep = None if connects else unkept
+        await self.tools.service.details(*call_id, check=False, requested_by=requested_by, connects=connects, keep=keep)
         return True
 
     async def _soundest(self, calls: Sequence[CallId]) -> Sequence[CallId]:
@@ -170,5 +172,10 @@ class Probing:
         requested_by = self.tools.requested_by(institution_key)
         await self.tools.gate.probe(institution_key, Permit.LISTING)
         await self.tools.service.queue(
-            institution_key, continue_from=0, page_size=1, requested_by=requested_by, connects=connects
+            institution_key,
+            continue_from=0,
+            page_size=1,
+            requested_by=requested_by,
+            connects=connects,
+            keep=None if connects else unkept,
         )

@@ -67,8 +67,15 @@ Assumed (`base-response`): they are for people, and change nothing."""
 Keep = Callable[[], Awaitable[None]]
 """Awaited every few seconds while an answer is late: it renews the lease, or raises an error that ends the request."""
 
+MOST_OVERDUE = 16
+"""How many requests at a time may be late without an earlier late answer of their scope."""
+
 LATE_S = 60.0
 """For this many seconds after a late answer, others of the same scope may be late, too."""
+
+
+async def unkept() -> None:
+    """Keep no lease: for requests that are made without one."""
 
 
 def unheeded(_messages: tuple[Secret, ...]) -> None:
@@ -105,7 +112,7 @@ class Exchange:
         self._heed = heed
         self.tap = AnswerTap(see, clock=clock, now=now)
         self._late_at_s: dict[str, float] = {}  # scope -> when its last late answer came
-        self._overdue: set[str] = set()  # operations of which one request waits longer than the deadline
+        self._overdue: set[str] = set()  # scopes of which one request waits longer than the deadline
         deadline_s, account = config.deadline_s, config.account
         self.session = Session(
             tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
@@ -295,8 +302,8 @@ class Exchange:
     async def _patiently(self, request: Request, sending: Awaitable[ServiceResponse], keep: Keep) -> ServiceResponse:
         """Wait for an answer that may be late: up to ``patience_s``, and keep the lease meanwhile.
 
-        Only one request of an operation may be late, until it is answered: then the others of its scope may, too. So a
-        service that is away is noticed as soon as one that answers in time, and holds no more of the calls in flight.
+        Only one request of a scope may be late, until it is answered: then the others of that scope may, too. So it is
+        noticed in time that a service is away, and few of the calls in flight wait for it.
         """
         answering, rounds, is_first = asyncio.ensure_future(sending), 0, False
         try:
@@ -304,9 +311,9 @@ class Exchange:
                 while not (await asyncio.wait({answering}, timeout=self._config.deadline_s / 2))[0]:
                     rounds += 1
                     if rounds == 2 and not self.is_late(request.scope):
-                        if request.operation in self._overdue:
+                        if request.scope in self._overdue or len(self._overdue) >= MOST_OVERDUE:
                             raise TimeoutError
-                        self._overdue.add(request.operation)
+                        self._overdue.add(request.scope)
                         is_first = True
                     await keep()
             if rounds >= 2:
@@ -314,7 +321,7 @@ class Exchange:
             return answering.result()
         finally:
             if is_first:
-                self._overdue.discard(request.operation)
+                self._overdue.discard(request.scope)
             while not answering.done():
                 answering.cancel()
                 await asyncio.wait({answering}, timeout=0.1)

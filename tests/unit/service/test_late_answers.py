@@ -11,6 +11,7 @@ from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.service import MemoryTokenStore, OutcomeUnknown, ServiceUnavailable
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import DETAILS
+from callkeeper.service.exchange import MOST_OVERDUE
 from tests.unit.service.service import Clock, Service, reseller_on, success
 
 DEADLINE_S = 0.2
@@ -59,9 +60,11 @@ async def reseller(service: Late) -> Reseller:
     return reseller
 
 
-def reading(reseller: Reseller, keep: Callable[[], Awaitable[None]] | None, **changes: Any) -> Awaitable[Any]:
+def reading(
+    reseller: Reseller, keep: Callable[[], Awaitable[None]] | None, *, key: str = "cu-1", check: bool = False
+) -> Awaitable[Any]:
     """Read the details of a call."""
-    return reseller.details("cu-1", "v-1", requested_by="bot", keep=keep, **{"check": False, **changes})
+    return reseller.details(key, "v-1", check=check, requested_by="bot", keep=keep)
 
 
 async def test_late_answer_counts_while_the_lease_is_kept(reseller: Reseller) -> None:
@@ -88,13 +91,25 @@ async def test_request_is_given_up_when_its_lease_is_lost(reseller: Reseller, se
         await reading(reseller, Lease(is_lost=True).renew)
 
 
-async def test_one_request_of_an_operation_may_be_late_until_an_answer_was(reseller: Reseller, service: Late) -> None:
+async def test_one_request_of_a_scope_may_be_late_until_an_answer_was(reseller: Reseller) -> None:
     """Otherwise the requests of a service that is away would hold all calls that a worker can have in flight."""
     answers = await asyncio.gather(
         *(reading(reseller, Lease().renew) for _ in range(5)),
         reading(reseller, Lease().renew, check=True),
+        reading(reseller, Lease().renew, key="cu-2"),
         return_exceptions=True,
     )
-    assert [isinstance(one, ServiceUnavailable) for one in answers] == [False, True, True, True, True, False]
+    assert [isinstance(one, ServiceUnavailable) for one in answers] == [False, True, True, True, True, False, False]
     answers = await asyncio.gather(*(reading(reseller, Lease().renew) for _ in range(5)), return_exceptions=True)
     assert not [one for one in answers if isinstance(one, BaseException)], "it is known to be slow"
+
+
+async def test_few_requests_may_be_late_at_once(reseller: Reseller, service: Late) -> None:
+    """However many institutions there are, most places of a worker are free while all of them hang."""
+    service.late_s = 60.0
+    tasks = [asyncio.ensure_future(reading(reseller, Lease().renew, key=f"cu-{n}")) for n in range(4 * MOST_OVERDUE)]
+    await asyncio.sleep(4 * DEADLINE_S)
+    assert sum(not task.done() for task in tasks) == MOST_OVERDUE
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -23,6 +23,7 @@ class Stage:
         self, *scopes: Scope, calls: tuple[CallId, ...] = (), keys: tuple[str, ...] = ("cu-1", "cu-2")
     ) -> None:
         self.sent: list[Any] = []
+        self.may_be_late: list[bool] = []
         self.hangs = False
         self.fails = False
         self.fails_at: frozenset[str] = frozenset()
@@ -97,8 +98,9 @@ class Stage:
         return note
 
     def _request(self, name: str) -> Any:
-        async def request(*arguments: Any, **_: Any) -> None:
+        async def request(*arguments: Any, **more: Any) -> None:
             self.sent.append((name, *arguments))
+            self.may_be_late.append(more.get("keep") is not None)
             if self.hangs:
                 await asyncio.Event().wait()
             if self.fails or name in self.fails_at:
@@ -121,6 +123,16 @@ CALLS, QUEUE = (
 async def test_queue_of_an_institution_is_listed() -> None:
     """One entry of it, with a permit."""
     assert await Stage(QUEUE).probe() == [("probe", "cu-1", Permit.LISTING), ("queue", "cu-1")]
+
+
+async def test_probe_may_be_answered_late_but_not_one_of_the_own_way() -> None:
+    """A slow queue would else stay stopped for ever. Whether a host has a way is known in six seconds."""
+    stage = Stage(QUEUE, CALLS, calls=(CallId("cu-1", "v-1"),))
+    await stage.probe()
+    assert stage.may_be_late == [True, True]
+    stage.way.leaves_work = True
+    await stage.probe()
+    assert stage.may_be_late[2:] == [False, False]
 
 
 async def test_calls_are_tried_by_a_free_read_of_one() -> None:
