@@ -68,7 +68,6 @@ RULES: Final = (
     _rule("GET", r"/board/plots", Role.VIEWER),
     _rule("GET", r"/board/processes", Role.VIEWER, for_all=True),
     _rule("GET", r"/board/rules", Role.VIEWER, for_all=True),
-    _rule("GET", r"/board/rules/compare", Role.VIEWER, for_all=True),
     _rule("GET", r"/board/find", Role.VIEWER),
     _rule("POST", r"/board/find", Role.VIEWER, AuditEvent.SEARCHED),
     _rule("GET", r"/board/calls", Role.VIEWER, AuditEvent.VIEWED),

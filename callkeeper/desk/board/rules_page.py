@@ -1,11 +1,8 @@
-"""The page of rules: those in force with their hits and their text, earlier ones, and what changed between two."""
+"""The page of rules: those in force with their hits and their text, and earlier ones."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import unified_diff
-from itertools import islice
 from typing import Final
 
 from redis.asyncio import Redis
@@ -18,7 +15,6 @@ from callkeeper.calls.metrics.rule_hits import NO_RULE, AllHits, Hits, read_hits
 from callkeeper.calls.metrics.snapshot import FigureReader, Process
 from callkeeper.calls.rules.book import EFFECTS, Outcome, Rule, RuleBook, Stage
 from callkeeper.calls.rules.condition_parsing import describe_condition
-from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
 from callkeeper.calls.store.in_bytes import in_bytes
@@ -30,12 +26,6 @@ from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 50
 """How many changes of the rules the page shows; ``callkeeper rules history`` prints all."""
-
-LINES_COMPARED: Final = 4000
-"""Longer texts are not compared line by line."""
-
-LINES_SHOWN: Final = 2000
-"""How many lines of a comparison are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,40 +79,6 @@ def rows_of(book: RuleBook | None, hits: AllHits) -> list[RuleRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """A change of the rules; ``before``: the digest that it replaced."""
-
-    rules: RulesInForce
-    before: str
-
-
-def deployed(history: Sequence[RulesInForce]) -> list[Deployed]:
-    """Return the changes of the rules, newest first, each with what it replaced."""
-    replaced = [*(each.digest for each in history[1:]), ""]
-    return [Deployed(*each) for each in zip(history, replaced, strict=False)]
-
-
-@dataclass(frozen=True, slots=True)
-class DiffLine:
-    """A line of a comparison. ``kind``: added, removed, same, or place (of the lines that follow)."""
-
-    kind: str
-    text: str
-
-
-_KINDS: Final = {"+": "added", "-": "removed", "@": "place"}
-
-
-def compared(old: str, new: str) -> list[DiffLine] | None:
-    """Return the lines that differ with three around them; None if the texts are too long."""
-    before, after = old.splitlines(), new.splitlines()
-    if max(len(before), len(after)) > LINES_COMPARED:
-        return None
-    found = islice(unified_diff(before, after, lineterm=""), 2, 2 + LINES_SHOWN)
-    return [DiffLine(_KINDS.get(line[:1], "same"), line) for line in found]
-
-
 class RulesPage:
     """Answers one request each."""
 
@@ -147,7 +103,7 @@ class RulesPage:
         self._address = f"{renderers.base}/rules"
 
     def routes(self) -> list[Route]:
-        return [Route(self._address, self.show), Route(f"{self._address}/compare", self.compare)]
+        return [Route(self._address, self.show)]
 
     async def show(self, request: Request) -> Response:
         """Show the rules in force, or others by their digest, and which were in force when."""
@@ -171,31 +127,12 @@ class RulesPage:
             text=text.decode(errors="replace") if text else "",
             rows=rows_of(book, await read_hits(self._redis, self._now(), keys=self._keys)),
             differing=_differing(await self._figures.processes(), newest),
-            history=deployed(history)[:SHOWN],
-            digests=_named_once(history),
-        )
-
-    async def compare(self, request: Request) -> Response:
-        """Show what changed from one digest to another, in words and line by line."""
-        digests = [request.query_params.get(side, "") for side in ("old", "new")]
-        texts, history = [await self._text(digest) for digest in digests], await self._history()
-        if any(text is None for text in texts):
-            raise HTTPException(404)
-        named = _named_once(history)
-        old, new = (self._parsed(digest, text, named.get(digest)) for digest, text in zip(digests, texts, strict=True))
-        before, after = ((text or b"").decode(errors="replace") for text in texts)
-        return self._renderers.page(
-            request,
-            "rules_compared.html",
-            old=digests[0],
-            new=digests[1],
-            digests=named,
-            changes=changes(old, new) if old is not None and new is not None else None,
-            lines=await asyncio.to_thread(compared, before, after),
+            history=history,
+            digests={each.digest for each in history},
         )
 
     async def _history(self) -> list[RulesInForce]:
-        return await read_rules_history(self._redis, self._keys, most=SHOWN + 1)
+        return await read_rules_history(self._redis, self._keys, most=SHOWN)
 
     async def _text(self, digest: str) -> bytes | None:
         if digest == self._book.digest:
@@ -215,12 +152,4 @@ def _differing(processes: Sequence[Process], digest: str) -> Mapping[str, list[P
     for process in processes:
         if process.rules not in {"", digest}:
             found.setdefault(process.rules, []).append(process)
-    return found
-
-
-def _named_once(history: Sequence[RulesInForce]) -> dict[str, RulesInForce]:
-    """Return each digest with when it was in force last, newest first."""
-    found: dict[str, RulesInForce] = {}
-    for each in history:
-        found.setdefault(each.digest, each)
     return found

@@ -45,27 +45,16 @@ async def test_rules_of_a_digest_are_a_link_away(rig: BoardRig) -> None:
     assert "These are not in force." in old
     assert OLD.text.decode() in old
     await rig.page("/rules?digest=%3Cscript%3E", 404)
-    await rig.page("/rules/compare?old=x&new=y", 404)
-
-
-async def test_what_changed_is_told_in_words_and_lines(rig: BoardRig) -> None:
-    """The differences of two rule books, and of their texts; of one with itself there are none."""
-    page = html.unescape(await rig.page(f"/rules/compare?old={OLD.digest}&new={NEW.digest}"))
-    assert "goes from shadow to live" in page
-    assert '<span class="removed">-stage = "shadow"' in page
-    same = await rig.page(f"/rules/compare?old={OLD.digest}&new={OLD.digest}")
-    assert "The texts are equal." in same
 
 
 async def test_rules_that_this_release_cannot_read_are_shown_as_text(
     rig: BoardRig, blocking_redis: BlockingRedis
 ) -> None:
-    """A text of another release is shown and compared by its lines; a digest without a text says so."""
+    """A text of another release is shown; a digest without a text says so."""
     put_in_force(blocking_redis, Keys(), "ffff", "later.toml", b'[later]\n<b>new</b> = "1"\n')
     page = await rig.page("/rules")
     assert "cannot read these rules" in page
     assert "&lt;b&gt;new" in page
-    assert "only their texts are compared" in await rig.page(f"/rules/compare?old={NEW.digest}&new=ffff")
     put_in_force(blocking_redis, Keys(), "eeee", "lost.toml")
     assert "text of these rules is not kept" in await rig.page("/rules")
 

@@ -1,14 +1,12 @@
-"""The page of rules: hits beside rules, what changed between two."""
+"""The page of rules: hits beside rules."""
 
 from collections import Counter
-from datetime import UTC, datetime
 
 from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.metrics.rule_hits import hits_of
 from callkeeper.calls.rules import load_rules, parse_rules
 from callkeeper.calls.rules.file import parse_kept_rules
-from callkeeper.calls.store.rules_in_force import RulesInForce
-from callkeeper.desk.board.rules_page import LINES_COMPARED, LINES_SHOWN, compared, deployed, rows_of
+from callkeeper.desk.board.rules_page import rows_of
 
 
 def day(*hits: tuple[str, str, str, int]) -> dict[bytes, bytes]:
@@ -60,25 +58,3 @@ def test_kept_rules_are_read_without_their_lists() -> None:
     assert (kept.rules[0].name, kept.digest) == ("vip", "0123")
     assert parse_kept_rules(b"[[rule]", name="mine", digest="1") is None
     assert parse_kept_rules(b"[no]\nsuch = 1", name="mine", digest="1") is None
-
-
-def test_texts_are_compared_line_by_line() -> None:
-    """Lines added and removed, with three around them, and no more than can be read."""
-    old = "\n".join(map(str, range(20)))
-    lines = compared(old, old.replace("10", "ten"))
-    assert lines is not None
-    assert [line.text for line in lines if line.kind in {"added", "removed"}] == ["-10", "+ten"]
-    assert [line.kind for line in lines].count("same") == 6
-    assert compared(old, old) == []
-    assert compared("x\n" * (LINES_COMPARED + 1), "") is None
-    many = compared("x\n" * LINES_COMPARED, "")
-    assert many is not None
-    assert len(many) <= LINES_SHOWN
-
-
-def test_changes_of_the_rules_know_what_they_replaced() -> None:
-    """Each names the digest before it; the oldest replaced nothing that is known."""
-    first, second = (
-        RulesInForce(digest, "x", datetime(2027, 1, n, tzinfo=UTC)) for n, digest in ((1, "aaa"), (2, "bbb"))
-    )
-    assert [each.before for each in deployed([second, first])] == ["aaa", ""]
