@@ -1,7 +1,4 @@
-"""Tests what a chain says about the archive itself: against the tables, the retention, the audit log and logged heads.
-
-The database's owner can write such lines with right hashes, but neither into Redis's audit log nor into the log of heads.
-"""
+"""Tests what a chain says about the archive itself: against the tables, the retention and the heads that were logged."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -11,8 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from callkeeper.archive.audited import ChangingCommands
-from callkeeper.archive.statements import DONE, UNKNOWN, Retired, Statement, Statements, erased_of, holds_of
+from callkeeper.archive.statements import UNKNOWN, Retired, Statements, erased_of, holds_of
 from callkeeper.archive.writing import Head
 
 Found = Iterator[tuple[int, str]]
@@ -47,29 +43,17 @@ class AboutTheArchive:
     key: str
     base: Head
     statements: Statements
-    audited: ChangingCommands
     head_times: HeadTimes
     keep_ms: Callable[[str], int | None] | None
 
     def faults(self) -> Found:
         """Yield what is wrong with the lines, and with the tables that follow from them."""
-        kinds = {each.n: each.kind for each in self.statements.all}
-        for each in self.statements.all:
-            yield from self._statement(each)
-        for n, done in self.audited.expected.get(self.key, {}).items():
-            if n > self.base.n and DONE.get(kinds.get(n, "")) != done:
-                yield n, f"is missing or changed: the audit log has the command `archive {done[:20]}` of this line"
+        yield from ((each.n, UNKNOWN) for each in self.statements.all if each.content is None)
         for retired in self.statements.retirements:
             yield from self._retirement(retired)
         yield from self._base()
         yield from self._erasures()
         yield from self._holds()
-
-    def _statement(self, each: Statement) -> Found:
-        if each.content is None:
-            yield each.n, UNKNOWN
-        if self.audited.lacks(self.key, each):
-            yield each.n, f"the audit log has no command `archive {DONE[each.kind]}` of that time for it"
 
     def _retirement(self, retired: Retired) -> Found:
         content = retired.content

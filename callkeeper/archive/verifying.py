@@ -1,8 +1,8 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved.
 
 The database's owner can change every table and compute every hash anew. So each line is compared with the heads that were
-logged elsewhere. What the tables hold beside the hashes is compared with the lines, and what lines say about the archive
-with the audit log.
+logged elsewhere. What the tables hold beside the hashes is compared with the lines, and with what lines say about the
+archive.
 """
 
 from collections import defaultdict
@@ -16,7 +16,6 @@ import msgspec
 from sqlalchemy import Connection, Row, func, select
 
 from callkeeper.archive.about_the_archive import CLOCKS_MS, AboutTheArchive, HeadTimes
-from callkeeper.archive.audited import ChangingCommands
 from callkeeper.archive.contents import (
     UNKNOWN_VALUES,
     UNREADABLE,
@@ -35,6 +34,8 @@ from callkeeper.service.secret import Secret
 
 CHUNK: Final = 500
 MOST_FAULTS: Final = 1000
+NEW_MS: Final = 15 * 60_000
+"""How long after its first line the head of a new chain is logged at the latest, while a worker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,6 @@ def verify(
     found = Verification()
     known = Evidence() if evidence is None else evidence
     with database.reading(within_s=24 * 3600.0) as connection, _any_text(database, connection):
-        audited = ChangingCommands.of(connection)
         rows: dict[str, Row[Any]] = {}
         for row in connection.execute(select(*columns_of(chains, _ChainRow)).order_by(*chains.c)).all():
             key = str(row.institution_key)
@@ -116,12 +116,12 @@ def verify(
                 found.fault(key, 0, "is twice in the list of chains")
             elif institution_key in {None, key}:
                 try:
-                    _Chain(connection, record_of(row, _ChainRow), found, known, audited, progress).verify()
+                    _Chain(connection, record_of(row, _ChainRow), found, known, progress).verify()
                 except UNREADABLE as error:
                     found.fault(key, 0, f"the chain cannot be read further: {type(error).__name__}")
             rows.setdefault(key, row)
         logged_keys = {key for key, _ in known.logged}
-        for key in sorted(logged_keys | audited.chains):
+        for key in sorted(logged_keys):
             if institution_key in {None, key} and key not in rows:
                 last = max((n for other, n in known.logged if other == key), default=0)
                 found.fault(key, last, "is in the log, but its whole chain is missing")
@@ -165,7 +165,6 @@ class _Chain:
     row: _ChainRow
     found: Verification
     known: Evidence
-    audited: ChangingCommands
     progress: Callable[[int], object]
     key: str = ""
     n: int = 0
@@ -185,7 +184,7 @@ class _Chain:
         self.last_logged = max(self.logged, default=0)
         times = HeadTimes((n, ms) for (key, n), ms in self.known.logged_at.items() if key == self.key)
         statements = Statements(self.connection, self.key, base.n)
-        about = AboutTheArchive(self.connection, self.key, base, statements, self.audited, times, self.known.keep_ms)
+        about = AboutTheArchive(self.connection, self.key, base, statements, times, self.known.keep_ms)
         test = LineTest(statements, self.known.keys)
         first_ms, count = 0, 0
         if self.logged.get(base.n, base.hash) != base.hash:
@@ -266,7 +265,7 @@ class _Chain:
                 self._fault(at, "is in the log, but missing")
         if self.logged and self.last_logged < base.n:
             self._fault(base.n + 1, "the chain begins after every logged head, so that none proves it")
-        if not self.logged and self.key not in self.audited.with_heads and self.audited.covers(first_ms):
+        if self.known.logged and not self.logged and 0 < first_ms < self.known.now_ms - NEW_MS:
             self._fault(base.n + 1, "no head of this chain was ever logged, although it is not new")
         for table in (people, terms):
             asked = select(func.count()).select_from(table).where(table.c.institution_key == self.key)

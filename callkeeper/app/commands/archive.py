@@ -16,7 +16,6 @@ from callkeeper.app.redis_query import Span, query_redis, record_command, record
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, printable_json, safe, say
 from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise, person_of, problem_of
-from callkeeper.archive.audited import FILLED, LINE
 from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, HoldsUnknown, ValueRefused
@@ -207,7 +206,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
 def fill() -> None:
     """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
     kept_s = StoreSettings.load(os.environ).keep_calls_s
-    record_or_warn(AuditEvent.ARCHIVE_CHANGED, detail=FILLED)
+    record_or_warn(AuditEvent.ARCHIVE_CHANGED, detail="fill")
     count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
     say(f"{count} settled calls: workers write those that the archive lacks")
 
@@ -344,12 +343,9 @@ def retire(operator: str, former_keys: TextIO | None, *, dry_run: bool) -> None:
 
 
 def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
-    """Record in the audit log each line that a command wrote: `verify` compares them. An erasure may have written none.
-
-    Its entry says so. Without a number it would account for a line, as those of release 0.2.0 do.
-    """
+    """Record in the audit log, which the database's owner cannot change, each line that a command wrote; 0: none."""
     for n in keeper.written or ([] if what == "retire" else [0]):
-        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": f"{LINE}{n}"}
+        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": f"line={n}"}
         record_or_warn(AuditEvent.ARCHIVE_CHANGED, **parts)
     keeper.written.clear()
 
