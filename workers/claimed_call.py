@@ -48,7 +48,7 @@ from callkeeper.calls.redis_restart import (
 )
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.settlement import settled_anew
-from callkeeper.calls.statement_folding import in_shadow
+from callkeeper.calls.statement_folding import as_heard
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
@@ -290,7 +290,8 @@ class Claim(msgspec.Struct):
         days, policies = self.tools.book.history_days, self.tools.book.policies
         keep = self.tools.store.earlier_calls.keep
         kept = await keep(self.call_id, self.stored, policies=policies, days=days, now=self.now)
-        self.call = replace(self.call, ledger=kept.ledger)
+        seen = replace(self.call.seen, earlier_marks=kept.seen.earlier_marks)
+        self.call = replace(self.call, ledger=kept.ledger, seen=seen)
 
     async def forget(self) -> None:
         """Delete the record. Its trail stays for a day."""
@@ -365,7 +366,7 @@ def _noted(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Call,
     """Return a call with a note, and the lines for its trail."""
     folded, lines = fold_note(call, note, now)
     if isinstance(note, Verified | Distrusted):
-        folded = in_shadow(call, folded, book)
+        folded = as_heard(call, folded, book)
     elif isinstance(note, Resolved) and folded.is_settled and _states(folded) != _states(call):
         folded = settled_anew(folded, book, now)
     return folded, lines

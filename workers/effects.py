@@ -6,6 +6,7 @@ request is repeated without knowing the outcome of the last one.
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from callkeeper.calls.effect_resolution import (
     after_turning_away,
     word_for,
 )
+from callkeeper.calls.informed_words import in_words
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.reading_folding import MOST_TEXT
@@ -47,6 +49,9 @@ from workers.checks import note_misnamed
 from workers.claimed_call import Claim
 from workers.other_calls import why_not_enroll, would_undo_an_enroll
 
+MOST_NOTES: Final = 500
+"""How many characters of notes the service takes (Assumed: ``notes-length``)."""
+
 
 def write_decision(claim: Claim, step: WriteDecision) -> None:
     """Write a decision to the trail, with the pause in force."""
@@ -67,26 +72,25 @@ def write_decision(claim: Claim, step: WriteDecision) -> None:
 def _with_question(claim: Claim, step: WriteDecision, verdict: Verdict) -> tuple[CallStatements, tuple[str, ...]]:
     """Return the statements with the question that is put to a person now, if any.
 
-    A rule asks once, and the question ends with the verdict. If something else speaks against the caller since, it is asked
-    from now on, also if somebody has closed it; what opens a closed one is returned, too.
+    A rule asks once about the same evidence, and the question ends with the verdict. What opens a closed one again is
+    returned, too.
     """
     said = claim.call.statements
-    asked, known = said.asked, said.asked_signs
+    asked = said.asked
     if verdict.outcome is not Outcome.ASK and not step.keeps_question:
-        return replace(said, asked=None, asked_signs=None), ()
-    if asked is None or not (step.keeps_question or asked.rule == verdict.rule):
-        claim.tools.log.warning("person_asked", rule=verdict.rule)
-        asked = Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
-        return replace(said, asked=asked, asked_signs=step.signs), ()
-    news = tuple([sign for sign in step.signs if known is not None and sign not in known])
-    if not news:
-        return replace(said, asked_signs=known or step.signs), ()
-    anew = replace(asked, asked_at=claim.now, closed_by=None)
-    said = replace(said, asked=anew, asked_signs=tuple(sorted({*(known or ()), *news})))
-    if asked.closed_by is None:
+        return replace(said, asked=None), ()
+    if asked is not None and not (step.keeps_question or asked.rule == verdict.rule):
+        asked = None
+    known = asked.evidence if asked is not None else ()
+    news = tuple([one for one in step.evidence if one not in known])
+    if asked is not None and not news:
         return said, ()
-    claim.tools.log.warning("person_asked", rule=asked.rule)
-    return said, news
+    was_closed = asked is not None and asked.closed_by is not None
+    if asked is None or was_closed:
+        claim.tools.log.warning("person_asked", rule=verdict.rule if asked is None else asked.rule)
+    asked = asked or Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
+    asked = replace(asked, asked_at=claim.now, closed_by=None, evidence=(*known, *news))
+    return replace(said, asked=asked), news if was_closed else ()
 
 
 def write_facts(claim: Claim, step: WriteFacts) -> None:
@@ -121,6 +125,7 @@ async def intend(claim: Claim, step: Intend) -> None:
         intended_at=now,
         person_stood=kind is EffectKind.ASSIGN and claim.call.seen.person_id == step.person_id,
         remark=identity.remark if kind is EffectKind.ENROLL and identity is not None else None,
+        despite=step.despite,
     )
     claim.set_effect(kind, effect)
     claim.entries.append(
@@ -132,6 +137,7 @@ async def intend(claim: Claim, step: Intend) -> None:
             validation_type=step.validation_type,
             because=verdict.because,
             operator=step.operator,
+            despite=step.despite,
         )
     )
     if kind is EffectKind.REJECT:
@@ -387,6 +393,13 @@ async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
     return EffectState.UNKNOWN, None
 
 
+def _notes(effect: Effect) -> str | None:
+    """Return what the service is told with an enroll: first what speaks against it, and was overruled."""
+    said = effect.remark or effect.because
+    despite = f"Despite: {in_words(effect.despite)}." if effect.despite else ""
+    return " ".join(filter(None, (despite, said)))[:MOST_NOTES] or None
+
+
 async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> str | None:
     """Send the request. Return the voice id that an assign was answered with, if it is not the one that was asked for."""
     service, institution_key, voice_id = claim.tools.service, claim.call_id.institution_key, claim.spelled_id
@@ -404,7 +417,7 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
                 voice_id,
                 person_id=person_id,
                 validation_type=ValidationType(effect.validation_type or ValidationType.OTHER),
-                notes=effect.remark or effect.because,
+                notes=_notes(effect),
                 requested_by=requested_by,
                 guard=guard,
             )

@@ -59,9 +59,9 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "consent": {
         "require_opt_in": (
             "true or false",
-            "false",
+            "false, and the doctor asks to decide it",
             (
-                "enroll only after VoiceOptIn was seen in the call. Most callers are never asked, so this enrolls few."
+                "enroll only after an opt-in in the call. Most callers are never asked, so this enrolls few."
                 " An opt-out always forbids an enroll"
             ),
         ),

@@ -98,6 +98,7 @@ _MEANINGS = {
     ),
     UNSEEN: "something that the page did not show needs a person here: look at it, then say it again",
     "effect_not_named": "the enroll and the reject are both unresolved: say which one the answer is about",
+    "forbidden": "what is known of the caller forbids an enroll on any word: it is recorded, and nothing follows from it",
     "no_checks_left": "the call's 20 authentication checks are used up",
     "reserve_spent": "the checks reserved for people are used up",
     "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
@@ -122,7 +123,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class ActionStatus:
-    """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``.
+    """The state of an action. ``operator`` caused it, ``because`` says why. ``reasons`` are keys of ``MEANINGS``.
 
     ``may_change`` tells whether a later answer may be another one: it is pending, or an effect is held and the call is not
     settled.
@@ -131,13 +132,15 @@ class ActionStatus:
     state: ActionState
     reasons: tuple[str, ...] = ()
     operator: str | None = None
+    because: str | None = None
     may_change: bool = field(default=False, compare=False)
 
     @property
     def shortfall(self) -> str:
         """Return what kept the statement from doing what was meant; empty if it did, or if that is not known yet."""
         if self.state is not ActionState.HELD:
-            return _SHORTFALLS.get(self.state, "")
+            why = f": {self.operator!r} took it back, because {self.because}" if self.because else ""
+            return f"{_SHORTFALLS.get(self.state, '')}{why}"
         reasons = "; ".join(MEANINGS.get(reason, reason) for reason in self.reasons)
         return f"nothing has come of it: {reasons}"
 
@@ -178,12 +181,14 @@ def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     The rules' part of the answer is what a worker has decided since, and recorded: the process that asks may have
     others. ``call`` was written with the entry or later.
     """
+    if line.forbidden:  # it was refused when it was said
+        return ActionStatus(ActionState.HELD, (line.because or "forbidden",))
     answer = _by_kind(call, trail, line)
     if answer.state not in {ActionState.PENDING, ActionState.HELD}:
         return answer
     withdrawal = _withdrawal_of(line, trail)
     if withdrawal is not None:
-        return ActionStatus(ActionState.SUPERSEDED, operator=withdrawal.operator)
+        return ActionStatus(ActionState.SUPERSEDED, operator=withdrawal.operator, because=withdrawal.because)
     if not call.is_settled:
         is_lasting = answer.state is ActionState.HELD and answer.reasons != (_NOT_ALLOWED,)
         return replace(answer, may_change=line.kind in _EFFECT_OF or not is_lasting)
@@ -226,6 +231,9 @@ def _answer(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
             return _effect_or_reasons(call, EffectKind.REJECT, trail, line)
         case "opted_out":
             return _opted_out(call)
+        case "opted_in":
+            is_last = call.seen.opted_in_last or not call.seen.opted_out
+            return ActionStatus(ActionState.DONE) if is_last else _held("opted_out")
         case "check":
             return _checked(trail, line)
         case "withdrawn":
@@ -354,7 +362,7 @@ def _is_repeated(failed: Entry) -> bool:
 def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of a withdrawal. It counts as soon as it is recorded, but takes back nothing that was sent."""
     before = trail[: trail.index(line)]
-    if not any(one.what == "said" and one.kind == line.asked for one in before):
+    if not any(one.what == "said" and one.kind == line.asked and not one.forbidden for one in before):
         return _held("nothing_to_withdraw")
     effect = call.effect(_EFFECT_OF[line.asked or ""])
     was_sent = effect.sent_at is not None and effect.sent_at <= line.at and effect.state not in _UNSENT

@@ -21,8 +21,9 @@ from callkeeper.calls.effect_resolution import (
     recheck,
     unresolved,
 )
-from callkeeper.calls.fact_derivation import begun_at, earlier_calls_of, facts_of, signs_known
+from callkeeper.calls.fact_derivation import begun_at, earlier_calls_of, facts_of
 from callkeeper.calls.facts import Facts
+from callkeeper.calls.informed_words import evidence_in, speaking
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.assignment import Assignment, judge_assignment
@@ -222,7 +223,10 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
             return read_or_wait(call, f"before {kind}", now)
         if wanted and may_begin(kind, effect, call):
             decision = _written_verdict(call, book, facts, verdict, now)
-            return Intend(kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
+            despite = evidence_in(facts) if kind is EffectKind.ENROLL else ()
+            return Intend(
+                kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision, despite
+            )
     return _written_verdict(call, book, facts, verdict, now) if _is_news(call, book, facts, verdict) else None
 
 
@@ -230,7 +234,7 @@ def _is_news(call: Call, book: RuleBook, facts: Facts, verdict: Verdict) -> bool
     """Tell whether a verdict that asks for no effect now is written: it is another one, or a question is answered by it."""
     is_asking, was_asked = verdict.outcome is Outcome.ASK, call.statements.asked is not None
     is_answered = was_asked and not is_asking and not _keeps_question(call, book, facts, verdict)
-    is_about_more = not is_answered and _is_about_more(call, book, facts)
+    is_about_more = not is_answered and _is_about_more(call, facts)
     is_new = is_answered or is_about_more or verdict.fingerprint != call.written.verdict
     # A person's statement clears the last verdict: what was decided after it is written in any case.
     return is_new and (
@@ -255,8 +259,8 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    signs, keeps_question = signs_known(call, facts, book.policies), _keeps_question(call, book, facts, verdict)
-    return WriteDecision(verdict, entry, facts.signature, keeps_question=keeps_question, signs=tuple(sorted(signs)))
+    keeps_question = _keeps_question(call, book, facts, verdict)
+    return WriteDecision(verdict, entry, facts.signature, keeps_question=keeps_question, evidence=speaking(facts))
 
 
 def _keeps_question(call: Call, book: RuleBook, facts: Facts, verdict: Verdict) -> bool:
@@ -265,10 +269,10 @@ def _keeps_question(call: Call, book: RuleBook, facts: Facts, verdict: Verdict) 
     return is_held and asks_meanwhile(facts, book, call.institution_key)
 
 
-def _is_about_more(call: Call, book: RuleBook, facts: Facts) -> bool:
+def _is_about_more(call: Call, facts: Facts) -> bool:
     """Tell whether a question has been asked, and something speaks against the caller that did not when it was."""
-    asked, known = call.statements.asked, call.statements.asked_signs
-    return asked is not None and (known is None or not signs_known(call, facts, book.policies) <= set(known))
+    asked = call.statements.asked
+    return asked is not None and not set(speaking(facts)) <= set(asked.evidence)
 
 
 def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:

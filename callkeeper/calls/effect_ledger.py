@@ -83,6 +83,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     last_word: int = 0
     """``CallStatement.number`` of the last statement about it when it was sent; 0 for none."""
     remark: str | None = None
+    despite: tuple[str, ...] = ()
+    """An enroll: what spoke against the caller when it was intended, and was overruled (`informed_words`)."""
     resolved: int = 0
     """Order of the statement by which a person resolved it, or marked its refusal as seen; 0 if nobody did.
 

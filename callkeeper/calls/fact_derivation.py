@@ -4,15 +4,17 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE, UNDER_WAY, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import is_unresolved_overruled
 from callkeeper.calls.facts import ENOUGH_ANSWERS, FINAL_APART, LEAST_ANSWERS, VERIFIED_AFTER_END, Facts
+from callkeeper.calls.informed_words import unnamed
 from callkeeper.calls.member_evidence import (
     enrolled_member,
     enrolled_person,
     is_assigned,
+    is_rejected,
+    may_be_rejected,
     named_by_desk,
-    signs_against,
     usable_answers,
 )
 from callkeeper.calls.notes import statement_order
@@ -33,7 +35,7 @@ from callkeeper.calls.record import (
 )
 from callkeeper.calls.statuses import FRAUD
 from callkeeper.service.endpoints import is_same_id
-from callkeeper.service.enumerations import CallStatus, ResearchStatus
+from callkeeper.service.enumerations import CallStatus
 
 _BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 
@@ -47,7 +49,6 @@ _RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
 )
 _PERHAPS_SENT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
 _RESULTS = frozenset({_GREEN, _RED})
-_OPEN_CASES = frozenset({ResearchStatus.NEEDS_REVIEW, ResearchStatus.IN_REVIEW})
 _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
 _OPTED_OUT = Mark.OPTED_OUT
 
@@ -60,7 +61,19 @@ def facts_of(
     ``obstacles`` are what holds requests back now, or ``call.last_claim``: what held when the record was written.
     Without ``now`` it is the moment of the last write. ``lists`` are those that rules ask about.
     """
-    now = call.saved_at if now is None else now
+    facts = _derived(call, obstacles, policies, call.saved_at if now is None else now, lists)
+    if unnamed(call, facts):
+        facts = replace(facts, evidence_against=True)
+    if (facts.opted_out or facts.opted_out_before) and has_opted_in(call, policies):
+        kept = call.ledger.kept_marks
+        # Once it is stored, what was looked up since tells which of the member's opt-ins and opt-outs came last.
+        is_stored = kept is not None and Mark.OPTED_IN in kept.kinds
+        facts = replace(facts, opted_out=False, opted_out_before=facts.opted_out_before and is_stored)
+    return facts
+
+
+def _derived(call: Call, obstacles: Obstacles, policies: Policies, now: datetime | None, lists: NamedLists) -> Facts:
+    """Derive the facts that do not depend on what a person said in knowledge of them."""
     life, seen, plan, ledger, said = call.life, call.seen, call.plan, call.ledger, call.statements
     reading = seen.reading or _UNREAD
     status, names = reading.status, reading.policies
@@ -98,10 +111,10 @@ def facts_of(
         and distrusted.member not in {None, seen.person_id},
         named_as_another=seen.person_id is not None and named_by_desk(call) is not None,
         voice_of_another=_has_voice_of_another(seen),
+        evidence_against=False,  # follows from the others
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,
         voice_mismatch=seen.mismatch,
-        doubted_since_verified=identity is not None and identity.is_doubted,
         high_risk_device=seen.risky_device or reading.is_high_risk_device,
         voice_pending=status == _PENDING,
         voice_checked=_is_voice_checked(seen.reading, answers, is_final=is_final),
@@ -241,11 +254,6 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
     return FRAUD if True in are_ours else ours, FRAUD if False in are_ours else other
 
 
-def has_open_case(call: Call) -> bool:
-    """Tell whether the call is under investigation."""
-    return research_of(call)[0] in _OPEN_CASES
-
-
 def _is_about(call: Call, voice_id: str | None) -> bool:
     """Tell whether a research case that names a voice id is about this call."""
     ours = (call.voice_id, call.names.alternate_id)
@@ -283,21 +291,6 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
         ("voice_pending", reading.status == CallStatus.VOICE_PENDING),
     )
     return tuple([name for name, holds in shown if holds])
-
-
-def signs_known(call: Call, facts: Facts, policies: Policies) -> frozenset[str]:
-    """Return what has spoken against the caller so far, in words: in this call, in a research case, or in other calls."""
-    shown = {
-        "voice of another member": facts.voice_of_another,
-        "fraud": facts.fraud,
-        "fraud in another call": facts.fraud_elsewhere,
-        "open case": facts.research in _OPEN_CASES,
-        "rejected before": facts.rejected_before,
-        "un-enrolled before": facts.unenrolled_before,
-        "fraud before": facts.fraud_before,
-        "suspected before": facts.suspected_before,
-    }
-    return signs_against(call.seen, policies) | {sign for sign, is_shown in shown.items() if is_shown}
 
 
 def begun_at(call: Call) -> dict[str, datetime | None]:
@@ -344,24 +337,60 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
 
 
 def is_suspected(call: Call, policies: Policies) -> bool:
-    """Tell whether something spoke against the caller, and the voice was not authenticated.
-
-    A mismatch that a person has overruled does not: they know who the caller is, and have seen that the voice is another.
-    """
-    seen, identity = call.seen, call.statements.identity
-    is_said = identity is not None and identity.by_desk and not identity.is_doubted
-    is_suspicious = seen.risky_device or seen.red or (seen.mismatch and not (is_said and _is_verified_as_member(call)))
-    return is_suspicious and not has_green_voice(call, policies)
+    """Tell whether something spoke against the caller, and the voice was not authenticated, whatever people said."""
+    seen = call.seen
+    return (seen.risky_device or seen.red or seen.mismatch) and not has_green_voice(call, policies)
 
 
 def is_established_as_member(call: Call, policies: Policies) -> bool:
     """Tell whether the caller is the member who stands on the call: verified or enrolled as such, or by the voice."""
-    seen, identity = call.seen, call.statements.identity
-    is_doubted = (identity is not None and identity.is_doubted) or named_by_desk(call) is not None
-    if seen.person_id is None or is_doubted or _has_voice_of_another(seen):
+    seen = call.seen
+    if seen.person_id is None or named_by_desk(call) is not None or _has_voice_of_another(seen):
+        return False
+    if unnamed(call, _derived(call, call.last_claim, policies, call.saved_at, NO_LISTS)):
         return False
     is_enrolled_as_such = enrolled_member(call) == seen.person_id
     return is_enrolled_as_such or _is_verified_as_member(call) or has_green_voice(call, policies)
+
+
+def marks_against(call: Call, policies: Policies) -> tuple[Mark, ...]:
+    """Return the marks of what speaks against the caller of a call."""
+    found = (
+        (Mark.REJECTED, is_rejected(call)),
+        (Mark.UNENROLLED, call.seen.unenrolled),
+        (Mark.FRAUD, research_of(call)[0] == FRAUD),
+        (Mark.SUSPECTED, is_suspected(call, policies) or (_speaks_of_reject(call) and not is_rejected(call))),
+    )
+    return tuple([mark for mark, is_so in found if is_so])
+
+
+def has_opted_in(call: Call, policies: Policies) -> bool:
+    """Tell whether the member opted in on the call: after any opt-out of it, and the caller is known to be the member.
+
+    An impostor's opt-in is not the member's. If nothing establishes that the caller is the member, or something speaks
+    against it, earlier opt-outs of the member stay, and a person is asked.
+    """
+    is_shown = call.seen.opted_in and (call.seen.opted_in_last or not call.seen.opted_out)
+    if not is_shown or _speaks_of_reject(call) or not is_established_as_member(call, policies):
+        return False
+    # A person who verified the caller has named what is suspicious: otherwise nobody would be established.
+    overruled = {Mark.SUSPECTED} if is_verified_by_desk(call) else set()
+    return set(marks_against(call, policies)) <= overruled
+
+
+def is_verified_by_desk(call: Call) -> bool:
+    """Tell whether a person at the desk verified that the caller is the member who stands on the call now."""
+    identity = call.statements.identity
+    return identity is not None and identity.by_desk and identity.person_id == call.seen.person_id
+
+
+def _speaks_of_reject(call: Call) -> bool:
+    """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject.
+
+    While one is under way, no other call is enrolled.
+    """
+    is_ours = call.statements.distrusted is not None or call.ledger.reject.state in UNDER_WAY
+    return is_ours or may_be_rejected(call)
 
 
 def _has_voice_of_another(seen: Seen) -> bool:

@@ -144,8 +144,14 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
     assigned: Annotated[bool, Says("the service has a person for this call")]
     distrusted: Annotated[bool, Says("a person at the desk said that the caller cannot be trusted")]
-    opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call, or a person at the desk said so")]
-    opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call")]
+    opted_out: Annotated[
+        bool,
+        Says(
+            "VoiceOptOut was seen in this call, or a person at the desk said so, and no opt-in came later of a caller who "
+            "is established as the member"
+        ),
+    ]
+    opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call, or a person at the desk said so")]
     voice_mismatch: Annotated[
         bool,
         Says(
@@ -297,27 +303,27 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     suspected_before: Annotated[
         bool,
         Says(
-            "in such a call the voice may have been rejected; or there was another voice that no person has overruled, a "
-            "risky device or a red policy, and the voice was not authenticated; see Other calls"
+            "in such a call the voice may have been rejected; or there was another voice, a risky device or a red policy, "
+            "and the voice was not authenticated, whatever a person said; see Other calls"
         ),
     ] = False
     opted_out_before: Annotated[
         bool,
         Says(
-            "in another call of the member within `[history] days`, VoiceOptOut was seen, or a person at the desk said so, "
-            "and no VoiceOptIn came later of a caller who was established as the member; see Other calls"
+            "in another call of the member, however long ago, VoiceOptOut was seen, or a person at the desk said so, and no "
+            "opt-in came later of a caller who was established as the member; see Other calls"
         ),
     ] = False
     voice_of_another: Annotated[
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
-    doubted_since_verified: Annotated[
+    evidence_against: Annotated[
         bool,
         Says(
-            "after a person at the desk verified the caller, or after a caller whom the service verified was enrolled, "
-            "something new was read against them: a mismatch, a risky device, FAILED feedback, a policy that is red or has "
-            "no colour, a voice authenticated as another member, or an open case about this call. What the first read "
-            "within 10 s of the word shows is not new"
+            "something speaks against the caller that the person at the desk who verified them did not name, or that was "
+            "read after our enroll: a mismatch, a risky device, FAILED feedback, a policy that was red or has no colour, a "
+            "voice authenticated as another member, an open case about this call, or an earlier call that was rejected, "
+            "un-enrolled, suspected or a fraud"
         ),
     ] = False
     distrusted_as_another: Annotated[

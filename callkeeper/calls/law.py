@@ -119,11 +119,11 @@ LAW: tuple[Article, ...] = (
         unless_against_mismatch=True,
     ),
     _article(
-        "doubted_since_verified",
+        "evidence_against",
         {_ENROLL},
-        "something new was read against the caller after a person had verified them, or after an enroll; if the word still "
-        "holds, say it again",
-        doubted_since_verified=True,
+        "something speaks against the caller that the word of the person who verified them does not name; if it still "
+        "holds, say it again and name that",
+        evidence_against=True,
     ),
     _article(
         "no_auth",
@@ -239,15 +239,14 @@ LAW: tuple[Article, ...] = (
     _article(
         "opted_out",
         {_ENROLL},
-        "a caller whose opt-out was seen in this call, or said at the desk, is never enrolled",
+        "the caller opted out in this call, and nobody who is established as the member has opted in since",
         opted_out=True,
     ),
     _article(
         "opted_out_before",
         {_ENROLL},
-        "the member opted out in another call, and has not opted in since: only a person's verification leads to an enroll",
+        "the member opted out in another call, and has not opted in since: a word about identity is none about consent",
         opted_out_before=True,
-        verified_by_desk=False,
     ),
     Article(
         "opt_in_required",

@@ -37,21 +37,6 @@ def shows_green_voice(name: str, policies: Policies) -> bool:
     return name != MANUAL_GREEN and policies.colour(name) is Colour.GREEN
 
 
-_DUBIOUS = frozenset({Colour.RED, Colour.UNCLASSIFIED})
-
-
-def signs_against(seen: Seen, policies: Policies) -> frozenset[str]:
-    """Return what has spoken against the caller as the member who is assigned now."""
-    shown = {
-        "mismatch": seen.mismatch,
-        "risky device": seen.risky_device,
-        "red": seen.red,
-        "failed feedback": seen.failed_feedback,
-        **{f"policy {name}": policies.colour(name) in _DUBIOUS for name in seen.history.policies},
-    }
-    return frozenset(sign for sign, is_shown in shown.items() if is_shown)
-
-
 def usable_answers(seen: Seen) -> int:
     """Return the checks for the assigned member that said something, as a bit set."""
     signs = seen.history.signs

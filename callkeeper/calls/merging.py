@@ -166,7 +166,6 @@ def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
         check_wish=later(ours.check_wish, theirs.check_wish),
         withdrawn={kind: max(ours.withdrawn.get(kind, 0), theirs.withdrawn.get(kind, 0)) for kind in kinds},
         asked=asked,
-        asked_signs=(ours if asked is ours.asked else theirs).asked_signs,
         opt_out_closed_by=ours.opt_out_closed_by or theirs.opt_out_closed_by,
         unenroll_closed_by=ours.unenroll_closed_by or theirs.unenroll_closed_by,
         unenroll_closed_members=(ours if ours.unenroll_closed_by else theirs).unenroll_closed_members,

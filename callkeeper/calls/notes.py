@@ -135,12 +135,15 @@ class Verified(_StatementFields, frozen=True, kw_only=True, tag="verified"):
     """A person at the desk verified the caller by other means than the voice.
 
     ``validation_type`` is one of the Spec's validation types (Other shapes). ``remark`` is sent with the enroll as its
-    notes, and used nowhere else.
+    notes, and used nowhere else. ``despite`` names the evidence that they overrule (`informed_words`). ``refused`` names
+    what the word was refused for when it was said: it is only recorded.
     """
 
     person_id: str
     validation_type: str
     remark: str | None = None
+    despite: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 class Distrusted(_StatementFields, frozen=True, kw_only=True, tag="distrusted"):
@@ -151,6 +154,12 @@ class Distrusted(_StatementFields, frozen=True, kw_only=True, tag="distrusted"):
 
 class OptedOut(_StatementFields, frozen=True, kw_only=True, tag="opted_out"):
     """The caller told a person at the desk that the voice must not be enrolled."""
+
+
+class OptedIn(_StatementFields, frozen=True, kw_only=True, tag="opted_in"):
+    """The caller told a person at the desk that the voice may be enrolled. ``remark`` says how they were asked."""
+
+    remark: str
 
 
 class CheckWish(_StatementFields, frozen=True, kw_only=True, tag="check"):
@@ -170,12 +179,13 @@ class Resolved(_StatementFields, frozen=True, kw_only=True, tag="resolved"):
 
 
 class Withdrawn(_StatementFields, frozen=True, kw_only=True, tag="withdrawn"):
-    """A person takes back what was said before: ``what`` is ``assign``, ``verified`` or ``distrusted``."""
+    """A person takes back what was said before: ``what`` is ``assign``, ``verified`` or ``distrusted``, ``reason`` why."""
 
     what: str
+    reason: str | None = None
 
 
-Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved | Withdrawn
+Statement = AssignWish | Verified | Distrusted | OptedOut | OptedIn | CheckWish | Resolved | Withdrawn
 """All statements of people."""
 
 Note = Pushed | Listed | Unlisted | Merged | MemberRejected | EnrolledBeside | Statement
@@ -263,7 +273,7 @@ def _event(note: Note) -> tuple[datetime, str] | None:
     match note:
         case Pushed():
             at, trace = note.received_at, note.event_id
-        case AssignWish() | Verified() | Distrusted() | OptedOut() | CheckWish() | Resolved() | Withdrawn():
+        case AssignWish() | Verified() | Distrusted() | OptedOut() | OptedIn() | CheckWish() | Resolved() | Withdrawn():
             at, trace = note.said_at, note.wish or ""
         case _:
             return None

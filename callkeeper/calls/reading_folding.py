@@ -7,14 +7,13 @@ from msgspec.structs import replace
 from callkeeper.calls.assign_folding import with_assign_shown
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import fold_unenrolled
-from callkeeper.calls.fact_derivation import has_open_case, signs_of
-from callkeeper.calls.marks import has_opted_in
-from callkeeper.calls.member_evidence import is_assigned, is_perhaps_enrolled, named_by_desk, signs_against
+from callkeeper.calls.fact_derivation import signs_of
+from callkeeper.calls.member_evidence import is_assigned, named_by_desk
 from callkeeper.calls.policies import canonical_policy
-from callkeeper.calls.record import Call, CallStatements, Identity, Mark, Phase, Reading, with_effect
+from callkeeper.calls.record import Call, CallStatements, Identity, Phase, Reading, with_effect
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
-from callkeeper.calls.seen_folding import is_new_opt_in, of_member, with_answered_check, with_reading, with_recognised
+from callkeeper.calls.seen_folding import with_answered_check, with_reading, with_recognised
 from callkeeper.calls.settlement import believed_end
 from callkeeper.calls.statuses import ESTABLISHES
 from callkeeper.service import PhoneCall
@@ -22,9 +21,6 @@ from callkeeper.service.endpoints import canonical_id, is_same_id
 from callkeeper.service.enumerations import CallStatus
 from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
-
-SEEN_WITH_STATEMENT = timedelta(seconds=10)
-"""A person may have seen on their screen what is read within this time after their statement."""
 
 FOUND_LATE = timedelta(seconds=15)
 """If the first read comes later than this after a call was not there yet, it may have had another member before."""
@@ -105,8 +101,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     )
     if call.seen.opted_in_last:  # whoever opts out after that is another reason to look
         call = replace(call, statements=replace(call.statements, opt_out_closed_by=None))
-    call = _doubted(_distrusted_as_whom(with_recognised(call, book.policies)), before, book)
-    call = _opted_in(with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id), before, book)
+    call = _distrusted_as_whom(with_recognised(call, book.policies))
+    call = with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:
         effect = call.effect(kind)
         if effect.state is EffectState.INTENDED:
@@ -158,15 +154,6 @@ def _is_end_taken_back(call: Call) -> bool:
     return life.ended_at is not None and life.end_hinted_at is None and not (life.is_unlisted or life.is_reopened)
 
 
-def _opted_in(call: Call, before: Call, book: RuleBook) -> Call:
-    """Return a call with earlier opt-outs of the member taken back, if an opt-in begins to count with this reading."""
-    earlier, policies, reading = call.seen.earlier_marks, book.policies, call.seen.reading
-    opts_in = reading is not None and reading.status == CallStatus.VOICE_OPT_IN and is_new_opt_in(before.seen)
-    if earlier is None or not has_opted_in(call, policies) or (has_opted_in(before, policies) and not opts_in):
-        return call
-    return replace(call, seen=replace(call.seen, earlier_marks=earlier.without(Mark.OPTED_OUT)))
-
-
 def _established(call: Call, reading: Reading, now: datetime) -> CallStatements:
     """Return the statements with the identity that the service establishes.
 
@@ -197,7 +184,6 @@ def _identity(call: Call, known: Identity | None, reading: Reading, now: datetim
         validation_type=validation_type,
         by_desk=False,
         established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,
-        is_doubted=known is not None and known.is_doubted,
     )
 
 
@@ -233,25 +219,3 @@ def _distrusted_as_whom(call: Call) -> Call:
         return call
     member = named_by_desk(call) or call.seen.person_id or ""
     return replace(call, statements=replace(call.statements, distrusted=replace(word, member=member)))
-
-
-def _doubted(call: Call, before: Call, book: RuleBook) -> Call:
-    """Return a call whose verification is in doubt if something new speaks against the caller.
-
-    An open case of another call does not: whoever is verified may just have reported a fraud.
-
-    The person may have seen what the first read after their word shows, if it came at once: that is not new. Without a
-    person's word it counts after an enroll only: before, the rules see for themselves what speaks against the caller.
-    """
-    identity, last, shown = call.statements.identity, before.seen.reading, call.seen.reading
-    if identity is None or shown is None or not (identity.by_desk or is_perhaps_enrolled(before)):
-        return call
-    is_first = last is None or last.read_at <= identity.established_at
-    if identity.by_desk and is_first and shown.read_at <= identity.established_at + SEEN_WITH_STATEMENT:
-        return call
-    known = signs_against(of_member(before.seen, call.seen.person_id), book.policies)
-    known_as = set(call.seen.authenticated_members).difference(before.seen.authenticated_members, {identity.person_id})
-    is_case_new = has_open_case(call) and not has_open_case(before)
-    if signs_against(call.seen, book.policies) <= known and not known_as and not is_case_new:
-        return call
-    return replace(call, statements=replace(call.statements, identity=replace(identity, is_doubted=True)))

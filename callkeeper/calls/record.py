@@ -169,9 +169,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     in_shadow: bool = False
     """See ``CallStatement``."""
     despite: tuple[str, ...] = ()
-    """The facts against an enroll that the person knew and overruled with this word."""
-    is_doubted: bool = False
-    """Something new was read against the caller: after this word and the first read that followed it, or after an enroll."""
+    """What the person knew to speak against the caller, and overruled (`callkeeper.calls.informed_words`)."""
 
 
 ASKED = "asked by rule"
@@ -179,12 +177,16 @@ ASKED = "asked by rule"
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A rule asks a person about the call. ``closed_by`` is who has handled it; None before."""
+    """A rule asks a person about the call. ``closed_by`` is who has handled it; None before.
+
+    ``evidence`` is what spoke against the caller then. With more of it, it is another question.
+    """
 
     rule: str
     because: str
     asked_at: datetime
     closed_by: str | None = None
+    evidence: tuple[str, ...] = ()
 
 
 class CallStatement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -447,9 +449,6 @@ class CallStatements(RecordPart, frozen=True):
     """Up to which number statements of a kind were taken back, by kind (``callkeeper.calls.notes.Withdrawn``)."""
     asked: Asked | None = None
     """What a rule asks a person. It stays after the call's end until somebody has handled it."""
-    asked_signs: tuple[str, ...] | None = None
-    """What has spoken against the caller by then (`signs_known`). What comes later opens a closed question again. None: a
-    question of release 0.4.0."""
     unenroll_closed_by: str | None = None
     """Core username of the person who acknowledged that an enroll was taken back, or is another member's; None before."""
     unenroll_closed_members: tuple[str, ...] | None = None

@@ -31,6 +31,7 @@ def with_reading(call: Call, reading: Reading, policies: Policies, *, ended_at: 
     shown = shown_of_voice(reading)
     of_another = in_doubt(before, seen.person_id, shown)
     opts_in = status == CallStatus.VOICE_OPT_IN and is_new_opt_in(before)
+    opts_out = status == CallStatus.VOICE_OPT_OUT and (before.reading is None or before.reading.status != status)
     by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
     seen = replace(
         seen,
@@ -46,7 +47,7 @@ def with_reading(call: Call, reading: Reading, policies: Policies, *, ended_at: 
         enrolled=seen.enrolled or status == CallStatus.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
         opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
-        opted_in_last=(seen.opted_in_last or opts_in) and status != CallStatus.VOICE_OPT_OUT,
+        opted_in_last=(seen.opted_in_last or opts_in) and not opts_out,
         mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in policies.colours(reading.policies),

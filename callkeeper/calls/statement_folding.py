@@ -23,13 +23,15 @@ from callkeeper.calls.effect_resolution import (
     other_callers,
     unresolved,
 )
-from callkeeper.calls.fact_derivation import has_real_voice_id
+from callkeeper.calls.fact_derivation import facts_of, has_real_voice_id
 from callkeeper.calls.facts import VERIFIED_AFTER_END
+from callkeeper.calls.informed_words import EVIDENCE, evidence_in
 from callkeeper.calls.member_evidence import is_enrolled, named_by_desk
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
     Distrusted,
+    OptedIn,
     OptedOut,
     Resolved,
     Statement,
@@ -41,6 +43,7 @@ from callkeeper.calls.record import Call, CallStatement, Identity, Phase, Reason
 from callkeeper.calls.rules.book import Outcome, RuleBook
 from callkeeper.calls.rules.matching import may_act
 from callkeeper.calls.trail import Entry
+from callkeeper.service.enumerations import CallStatus
 
 HEARD_AFTER_END = timedelta(days=1)
 """How long after the end of a call a person's distrust leads to a reject. Assumed (`effects-after-end`): the service
@@ -54,6 +57,10 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
         call = _read_soon(call, now)
     said, said_at = call.statements, received_at(note, now)
     match note:
+        case Verified(refused=refused) if refused:
+            entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
+            code = "evidence_against" if refused[0] in EVIDENCE else "forbidden"
+            return call, [replace(entry, because=code, forbidden=refused)]
         case Verified():
             identity = Identity(
                 person_id=note.person_id,
@@ -63,8 +70,10 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 operator=note.operator,
                 remark=note.remark,
                 number=note.number,
+                despite=note.despite,
             )
             entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
+            entry = replace(entry, despite=note.despite)
             call = _to_be_judged(with_identity(call, stronger(said.identity, identity)))
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case Distrusted():
@@ -80,10 +89,16 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
         case Withdrawn():
             last = max(said.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
             call = _to_be_judged(_with(call, withdrawn={**said.withdrawn, note.what: last}))
-            return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what)]
+            return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what, because=note.reason)]
         case OptedOut():
             call = _to_be_judged(replace(call, seen=replace(call.seen, opted_out=True, opted_in_last=False)))
             return call, [_entry(note, now, "opted_out")]
+        case OptedIn():
+            reading = call.seen.reading
+            # An opt-out that a read has shown since may be the later one.
+            is_last = reading is None or reading.status != CallStatus.VOICE_OPT_OUT or reading.read_at < said_at
+            call = _to_be_judged(replace(call, seen=replace(call.seen, opted_in=True, opted_in_last=is_last)))
+            return call, [_entry(note, now, "opted_in", because=note.remark)]
         case CheckWish():
             return _with(call, check_wish=later(said.check_wish, _word(note))), [_entry(note, now, "check")]
         case Resolved():
@@ -237,11 +252,17 @@ def _is_taken(call: Call, word: CallStatement | Identity, said_at: datetime, kin
     return statement_order(word.number, said_at) <= call.statements.withdrawn.get(kind, 0)
 
 
-def in_shadow(before: Call, call: Call, book: RuleBook) -> Call:
-    """Return a call with the statements marked that were folded into ``before`` and on which no live rule can act."""
+def as_heard(before: Call, call: Call, book: RuleBook) -> Call:
+    """Return a call with the statements that were folded into ``before`` as they count under the rules in force.
+
+    Those on which no live rule can act are marked. A word overrules no evidence that nobody had when it was said.
+    """
     key, identity, distrusted = call.institution_key, call.statements.identity, call.statements.distrusted
-    if identity is not None and identity is not before.statements.identity and not may_act(book, Outcome.ENROLL, key):
-        identity = replace(identity, in_shadow=True)
+    if identity is not None and identity is not before.statements.identity:
+        known = evidence_in(facts_of(before, before.last_claim, book.policies)) if identity.despite else ()
+        named = tuple([name for name in identity.despite if name in known])
+        is_shadow = not may_act(book, Outcome.ENROLL, key)
+        identity = replace(identity, in_shadow=identity.in_shadow or is_shadow, despite=named)
     if (
         distrusted is not None
         and distrusted is not before.statements.distrusted

@@ -32,6 +32,9 @@ FRAUD = "DeterminedFraud"
 REFUTED = "FalsePositive"
 """The state of one in which an investigator found none. One that is archived, or opened again, was not refuted."""
 
+UNDER_REVIEW = frozenset({ResearchStatus.NEEDS_REVIEW, ResearchStatus.IN_REVIEW})
+"""The states of one that is open."""
+
 PERSON_TYPES = tuple(map(str, PersonType))
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

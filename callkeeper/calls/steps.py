@@ -36,20 +36,20 @@ class WriteDecision(msgspec.Struct, frozen=True):
 
     The verdict's fingerprint and ``facts`` (the signature of the facts; None for an assignment) are kept in the record,
     so that a repeated decision is written once. ``keeps_question``: the law holds what is decided, so it does not answer
-    the question that is open. ``signs``: what speaks against the caller, in words.
+    the question that is open. ``evidence``: what speaks against the caller.
     """
 
     verdict: Verdict | Assignment
     entry: Entry
     facts: str | None = None
     keeps_question: bool = False
-    signs: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
 class Intend(msgspec.Struct, frozen=True):
     """Note the intention of an effect, and save that of an enroll or a reject. Nothing is sent yet.
 
-    ``decision`` is written first, if it is given.
+    ``decision`` is written first, if it is given. ``despite``: what speaks against the caller of an enroll all the same.
     """
 
     kind: EffectKind
@@ -58,6 +58,7 @@ class Intend(msgspec.Struct, frozen=True):
     operator: str | None
     verdict: Verdict | Assignment
     decision: WriteDecision | None = None
+    despite: tuple[str, ...] = ()
 
 
 class Withdraw(msgspec.Struct, frozen=True):

@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Final
 
 from callkeeper.calls.action_status import MEANINGS, ActionStatus
-from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_ledger import PERHAPS_DONE, EffectState
 from callkeeper.calls.effect_resolution import GIVEN_UP_BECAUSE, NO_CLEAR_ANSWER
+from callkeeper.calls.informed_words import in_words
 from callkeeper.calls.law import meaning_of
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT
@@ -80,7 +81,15 @@ class Story:
 
 def story_of(call: Recorded, said: Mapping[str, ActionStatus] = _NOTHING_SAID) -> Story:
     """Return the story of a recorded call. ``said``: what came of its statements, by the ids of their actions."""
-    return Story(_heading(call), tuple(_Narrator(call, said).lines()), _ending(call))
+    return Story(_heading(call), (*_overruled(call), *_Narrator(call, said).lines()), _ending(call))
+
+
+def _overruled(call: Recorded) -> Iterator[Line]:
+    """Yield the line that stands before all others if the voice was enrolled although something spoke against it."""
+    intended = [one for one in call.trail if one.what == "intended" and one.kind == "enroll"]
+    if intended and intended[-1].despite and call.enroll in PERHAPS_DONE:
+        by = f"on the word of {intended[-1].operator!r}" if intended[-1].operator else "by a rule"
+        yield Line(0.0, Tone.TROUBLE, f"enrolled {by}, despite: {in_words(intended[-1].despite)}")
 
 
 def _heading(call: Recorded) -> str:
@@ -151,7 +160,7 @@ class _Narrator:
             case "decided":
                 return self._decided(entry)
             case "said":
-                status = self.said.get(entry.wish or "")
+                status = None if entry.forbidden else self.said.get(entry.wish or "")
                 return f"{_plain(entry)} ({status.shortfall})" if status and status.shortfall else _plain(entry)
             case _:
                 return _plain(entry)
@@ -208,7 +217,7 @@ class _Narrator:
 
     def _new_meanings(self, entry: Entry, facts: Iterable[str]) -> Iterator[Meaning]:
         """Yield the meanings of the names in an entry; an article may have the name of the fact that it is about."""
-        named = [(name, entry.asked) for name in entry.forbidden]
+        named = [(name, entry.asked) for name in entry.forbidden if entry.what != "said"]
         named += [(name, line.then) for line in entry.tried for name in line.forbidden]
         named += [(name, None) for name in sorted(facts) if entry.what == "facts"]
         named += [(entry.because, None)] if entry.what == "withdrawn" and entry.because else []
@@ -363,8 +372,13 @@ def _plain(entry: Entry) -> str:
         case "said":
             token = f" (token {entry.token})" if entry.token else ""
             if entry.kind == "withdrawn":
-                return f"{entry.operator!r}{token} takes back: {entry.asked}"
-            return f"{entry.operator!r}{token} says: {entry.kind}{person}{how}{because}"
+                return f"{entry.operator!r}{token} takes back: {entry.asked}{because}"
+            if entry.forbidden:
+                return (
+                    f"{entry.operator!r}{token} says: {entry.kind}{person}{how}; refused: {in_words(entry.forbidden)}"
+                )
+            despite = f"; despite: {in_words(entry.despite)}" if entry.despite else ""
+            return f"{entry.operator!r}{token} says: {entry.kind}{person}{how}{because}{despite}"
         case "check_failed":
             return f"check {entry.n} of {CHECK_LIMIT} brought no answer{because}"
         case "intended":

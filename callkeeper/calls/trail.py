@@ -76,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     false, none or 0), ``earlier_calls`` (the voice id behind each fact about earlier calls), ``tried`` (the result of
     each rule), ``asked`` (what the deciding rule wants), ``kind`` (what remains of that within the law), ``forbidden``
     (the law's reasons) and ``pause`` (the pause in force, by whom and why). A person's answer about an effect in doubt
-    names it in ``asked``.
+    names it in ``asked``. A statement that was refused has in ``forbidden`` what for.
     """
 
     at: datetime
@@ -111,6 +111,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     pause: str | None = None
     trace: str | None = None
     """The event for which a request was made."""
+    despite: tuple[str, ...] = ()
+    """A word that verifies the caller, or an enroll: the evidence that it overrules (`callkeeper.calls.informed_words`)."""
     member: str | None = None
     """A distrust: who stood on the call when it was said. Its reason is about that member, whoever the call's is later."""
 

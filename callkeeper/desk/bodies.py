@@ -13,8 +13,19 @@ import msgspec
 from msgspec.structs import asdict, force_setattr
 from starlette.requests import ClientDisconnect, Request
 
+from callkeeper.calls.informed_words import EVIDENCE
 from callkeeper.calls.institutions import nearest
-from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified, Withdrawn
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    OptedIn,
+    OptedOut,
+    Resolved,
+    Statement,
+    Verified,
+    Withdrawn,
+)
 from callkeeper.desk.access.rights import Operator
 from callkeeper.desk.problems import Problem, invalid
 
@@ -35,8 +46,12 @@ InstitutionKey = Annotated[str, msgspec.Meta(min_length=1, max_length=128, descr
 Proof = Literal["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"]
 """The validation types that establish an identity besides the voice (``callkeeper.calls.statuses.OTHERWISE``)."""
 
+EvidenceName = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(EVIDENCE)})]
+
 Text = Annotated[str, msgspec.Meta(max_length=500)]
 """Assumed (`notes-length`): the service takes notes of an enroll of up to 500 characters, with any content."""
+
+Reason = Annotated[Text, msgspec.Meta(pattern=r"\S")]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -89,7 +104,9 @@ class AssignBody(_ActionBody, frozen=True):
 class VerifiedBody(_ActionBody, frozen=True):
     """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them.
 
-    The service's ``NoAuth`` and ``VoiceAuth`` are not among the types: they establish no identity besides the voice.
+    ``despite`` names what speaks against the caller and is overruled: the ``evidence`` of the call, or of a refusal with
+    ``evidence_against``. ``Other`` needs ``notes``. The service's ``NoAuth`` and ``VoiceAuth`` are not among the types: they
+    establish no identity besides the voice.
     """
 
     action = "verified"
@@ -98,6 +115,14 @@ class VerifiedBody(_ActionBody, frozen=True):
     person_id: PersonId
     validation_type: Proof
     notes: Text | None = None
+    despite: tuple[EvidenceName, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.validation_type == "Other" and not (self.notes or "").strip():
+            raise ValueError("notes must say how the caller was verified")
+        if not set(self.despite) <= EVIDENCE.keys():
+            raise ValueError(f"despite must name some of {', '.join(EVIDENCE)}")
 
     def own_fields(self) -> dict[str, Any]:
         own = super().own_fields()
@@ -114,7 +139,7 @@ class DistrustedBody(_ActionBody, frozen=True):
     action = "distrusted"
     summary = "Say that the caller cannot be trusted"
     said_as = Distrusted
-    reason: Annotated[Text, msgspec.Meta(pattern=r"\S")]
+    reason: Reason
 
 
 class OptedOutBody(_ActionBody, frozen=True):
@@ -123,6 +148,21 @@ class OptedOutBody(_ActionBody, frozen=True):
     action = "opted-out"
     summary = "Say that the caller does not want to be enrolled"
     said_as = OptedOut
+
+
+class OptedInBody(_ActionBody, frozen=True):
+    """The member agrees that the voice is enrolled, after an opt-out of this or an earlier call. ``notes`` say how they did.
+
+    It counts once the caller is established as the member in this call, and until a later opt-out.
+    """
+
+    action = "opted-in"
+    summary = "Say that the member agrees to be enrolled after an opt-out"
+    said_as = OptedIn
+    notes: Reason
+
+    def own_fields(self) -> dict[str, Any]:
+        return {"remark": self.notes}
 
 
 class CheckBody(_ActionBody, frozen=True):
@@ -155,13 +195,20 @@ class SeenBody(ResolveBody, frozen=True):
 class WithdrawBody(_ActionBody, frozen=True):
     """What was said of the call, by whomever, does not hold. What was already sent stays.
 
-    ``what``: the earlier action. An opt-out is not taken back here: the caller gives consent at the service.
+    ``what``: the earlier action. Whoever takes back a distrust says why, in ``reason``. An opt-out is not taken back here:
+    that is an opt-in.
     """
 
     action = "withdraw"
     summary = "Take back what was said of the call before"
     said_as = Withdrawn
     what: Literal["assign", "verified", "distrusted"]
+    reason: Text | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.what == "distrusted" and not (self.reason or "").strip():
+            raise ValueError("reason must say why the distrust does not hold")
 
 
 class AgentTokenBody(_OperatorsBody, frozen=True):
@@ -171,7 +218,7 @@ class AgentTokenBody(_OperatorsBody, frozen=True):
     valid_s: Annotated[int, msgspec.Meta(ge=60, le=3600)] = 900
 
 
-Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | WithdrawBody | ResolveBody
+Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | OptedInBody | CheckBody | WithdrawBody | ResolveBody
 
 BODIES: Final[Mapping[str, type[Body]]] = {body.action: body for body in get_args(Body)}
 """Every action, by the last part of its address."""
@@ -249,6 +296,8 @@ def _refusal(message: str, kind: type[msgspec.Struct]) -> Problem:
     """Return the problem of a wrong body, from msgspec's message: the field, and what may stand there."""
     head, at, place = message.rpartition(" - at `")  # a wrong value stands before, and may contain the same words
     found = head if at else message
+    if (said := _SAID_BY_US.match(found)) is not None:
+        return invalid(said["field"], said["problem"])
     where = place.rstrip("`").removeprefix("$.") if at else "body"
     if found.startswith("Invalid enum value"):
         hint = get_type_hints(kind)[where]
@@ -286,6 +335,7 @@ def meant(unknown: str, known: Sequence[str]) -> str:
 
 LONGEST_NAME: Final = 40
 """How much of an unknown name is repeated."""
+_SAID_BY_US: Final = re.compile(r"(?P<field>notes|reason|despite) (?P<problem>must .*)")
 _UNKNOWN_FIELD: Final = "Object contains unknown field"
 _MISSING_FIELD: Final = "Object missing required field"
 _EXPECTED: Final = re.compile(r"Expected `(?P<type>[^`]+)`(?:(?: of length)? (?P<sign>[<>]=) (?P<limit>\d+))?")
@@ -302,5 +352,6 @@ _PATTERNS: Final = {
     "operator": "be 1 to 64 printable ASCII characters: a core username, not a person's name",
     "person_id": "be 1 to 128 printable characters, the first and the last no blank",
     "reason": "say why: not only blanks",
+    "notes": "say how the member agreed: not only blanks",
 }
 """What the patterns of fields mean."""

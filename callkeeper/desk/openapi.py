@@ -12,7 +12,7 @@ from callkeeper.calls.outcome_messages import MEANINGS, example_of, schema_name
 from callkeeper.calls.outcome_messages import schemas as outcome_schemas
 from callkeeper.calls.record import Reason
 from callkeeper.desk.board.states import StateName
-from callkeeper.desk.bodies import BODIES, AgentTokenBody, Body
+from callkeeper.desk.bodies import BODIES, AgentTokenBody, Body, VerifiedBody
 from callkeeper.desk.problems import MEDIA_TYPE, ProblemView
 from callkeeper.desk.views import ActionView, AgentTokenView, GoneView, PageView, StoryView, TicketView
 
@@ -25,6 +25,10 @@ _REFUSALS: Final = {
     "403": "The token's role, or its list of operators, does not include this.",
     "404": "No such call or action, or not this token's to see.",
     "405": "This address does not take that method.",
+    "409": (
+        "The word contradicts `facts`. It is recorded, and nothing follows from it. `evidence_against`: sent again with "
+        "their names in `despite`, it counts. `forbidden`: no word overrules them."
+    ),
     "413": "The body is longer than 8 KiB.",
     "415": "The body is not plain application/json.",
     "422": "The Idempotency-Key was used for another request.",
@@ -175,7 +179,8 @@ def _speak(body: type[Body]) -> dict[str, Any]:
         {"type": "string", "pattern": "^[!-~]{1,128}$"},
     )
     answers: dict[str, type] = {"200": ActionView, "202": ActionView}
-    operation = _operation(body.action, body.summary, (*_PLACE, _WAIT, key), answers, "400", "404", "413", "415", "422")
+    refusals = ("400", "404", "413", "415", "422", *(("409",) if body is VerifiedBody else ()))
+    operation = _operation(body.action, body.summary, (*_PLACE, _WAIT, key), answers, *refusals)
     operation["requestBody"] = {"required": True, "content": {"application/json": _schema(body)}}
     return operation
 

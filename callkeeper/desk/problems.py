@@ -1,12 +1,14 @@
 """The desk's refusals: problem details with a fixed code each (RFC 9457). They never repeat what was sent."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
 from starlette.responses import Response
 
 from callkeeper.calls.action_status import MEANINGS
+from callkeeper.calls.informed_words import WORDS
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -19,12 +21,16 @@ class ReasonView(msgspec.Struct, frozen=True):
 
 
 class ProblemView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A refusal. ``code`` is what software branches on; ``title`` is the same for every problem of a code."""
+    """A refusal. ``code`` is what software branches on; ``title`` is the same for every problem of a code.
+
+    ``facts``: what a word about the caller contradicts.
+    """
 
     status: int
     code: str
     title: str
     detail: str | None = None
+    facts: tuple[ReasonView, ...] = ()
     type: str = "about:blank"
 
 
@@ -38,13 +44,15 @@ class Problem(Exception):
         detail: str | None = None,
         *,
         headers: Mapping[str, str] | None = None,
+        facts: Sequence[str] = (),
     ) -> None:
         super().__init__(code)
         self.view = ProblemView(
             status=status,
             code=code,
-            title=TITLES[code],
+            title=CONTRADICTED if status == HTTPStatus.CONFLICT and code == "forbidden" else TITLES[code],
             detail=detail,
+            facts=reasons_of(facts, WORDS),
         )
         self.headers = dict(headers or {})
 
@@ -52,7 +60,10 @@ class Problem(Exception):
         return Response(msgspec.json.encode(self.view), self.view.status, self.headers, media_type=MEDIA_TYPE)
 
 
+CONTRADICTED: Final = "What is known of the caller forbids that. It is recorded, and nothing follows from it."
+
 TITLES: Final = {
+    "evidence_against": "Something speaks against the caller. If it still holds, say it again and name that in despite.",
     "unauthorized": "A valid bearer token or ticket is required.",
     "too_often": "Too many requests without a valid token or ticket came from this address.",
     "too_many_streams": "This token has as many streams open as it may have.",
@@ -71,9 +82,9 @@ TITLES: Final = {
 """Every code there is."""
 
 
-def reasons_of(names: Sequence[str]) -> tuple[ReasonView, ...]:
+def reasons_of(names: Sequence[str], meanings: Mapping[str, str] = MEANINGS) -> tuple[ReasonView, ...]:
     """Return reasons with their meanings."""
-    return tuple(ReasonView(name, MEANINGS.get(name, name)) for name in names)
+    return tuple(ReasonView(name, meanings.get(name, name)) for name in names)
 
 
 def unauthorized() -> Problem:

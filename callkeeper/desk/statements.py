@@ -11,17 +11,20 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.action_status import PENDING, ActionState, ActionStatus, line_of, status_of
+from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.informed_words import evidence_in, forbidding
 from callkeeper.calls.institutions import is_account_of_another
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.notes import InboxFull, Statement, parse_note
+from callkeeper.calls.notes import InboxFull, Statement, Verified, parse_note
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.in_bytes import in_bytes
@@ -87,7 +90,7 @@ class Actions:
 
         Raises:
             Problem: There is no such call, or its member has another institution's account; the key was used for something
-                else; too many statements about the call wait.
+                else; too many statements about the call wait; or the word contradicts what is known, and is only recorded.
             redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
         known = await self._lookup.known(*place)
@@ -95,13 +98,17 @@ class Actions:
             raise not_found()
         await self._refuse_another_account(known, body)
         call_id = _left_under(known, place, action)
-        assigned = _assigned_with(known, body) if assigns else None
+        refusal = _refusal_of(known, body, self._book)
+        assigned = _assigned_with(known, body) if assigns and refusal is None else None
         request = sha256(msgspec.json.encode([*place, action, body])).hexdigest()
         action_id = new_trace()
         accepted = IdempotentRequest(action_id, request)
         kept_at = self._keys.wish(token.holder, idempotency_key) if idempotency_key else None
         kept = await self._kept(kept_at, request) if kept_at else None
-        if kept is not None and line_of(known.trail, kept.action_id) is not None:
+        line = line_of(known.trail, kept.action_id) if kept is not None else None
+        if kept is not None and line is not None:
+            if line.forbidden:
+                raise Problem(409, line.because or "forbidden", facts=line.forbidden)
             return kept.action_id, call_id
         if kept is None and kept_at is not None:
             await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
@@ -120,7 +127,10 @@ class Actions:
                 origin = ActionOrigin(body.operator, self._now(), token.name, new_trace())
                 await self._leave(call_id, assigned.note(origin))
             origin = ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)
-            await self._leave(call_id, body.note(origin))
+            note = body.note(origin)
+            if refusal is not None and isinstance(note, Verified):
+                note = with_fields(note, refused=refusal.names, despite=())
+            await self._leave(call_id, note)
         self._log.info(
             "desk_heard",
             institution=place.institution_key,
@@ -129,6 +139,8 @@ class Actions:
             desk=token.name,
             trace_id=accepted.action_id,
         )
+        if refusal is not None:
+            raise Problem(409, refusal.code, facts=refusal.names)
         return accepted.action_id, call_id
 
     async def _refuse_another_account(self, known: Known, body: Body) -> None:
@@ -211,6 +223,24 @@ class Actions:
                 await self._redis.delete(self._keys.wake)
 
 
+class _Refusal(NamedTuple):
+    """Why a word is only recorded: the code of the refusal, and the facts that it contradicts."""
+
+    code: str
+    names: tuple[str, ...]
+
+
+def _refusal_of(known: Known, body: Body, book: RuleBook) -> _Refusal | None:
+    """Return why a word that verifies the caller is refused by what is known of the call; None if it is not."""
+    if not isinstance(body, VerifiedBody):
+        return None
+    facts = facts_of(known.call, known.call.last_claim, book.policies)
+    if names := forbidding(facts):
+        return _Refusal("forbidden", names)
+    names = tuple(name for name in evidence_in(facts) if name not in body.despite)
+    return _Refusal("evidence_against", names) if names else None
+
+
 def _assigned_with(known: Known, body: Body) -> AssignBody | None:
     """Return the assignment that goes with a verification, if the call has no person."""
     if isinstance(body, VerifiedBody) and known.call.seen.person_id is None:
@@ -229,4 +259,6 @@ def _left_under(known: Known, place: CallId, action: str) -> CallId:
 
 
 def _action(kind: str | None) -> str:
-    return {"resolved": "resolve", "opted_out": "opted-out", "withdrawn": "withdraw"}.get(kind or "", kind or "")
+    return {"resolved": "resolve", "opted_out": "opted-out", "opted_in": "opted-in", "withdrawn": "withdraw"}.get(
+        kind or "", kind or ""
+    )

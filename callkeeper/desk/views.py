@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus, statuses_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fact_derivation import earlier_calls_of, facts_of
+from callkeeper.calls.informed_words import WORDS, evidence_in, forbidding
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT, Asked, Call, Identity, Phase, Reason
 from callkeeper.calls.story import Line, Tone, story_of
@@ -75,6 +76,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     call, ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
     ``earlier_calls``: the voice id of the latest call behind each of these, by its name. ``voice_enrolled``: the record's
     ``isVoiceEnrolled``. ``provider_error``: why the voice could not be judged, in words that name nobody.
+    ``evidence``: what a word that verifies the caller has to name in ``despite``. ``forbidding``: what no word overrules.
     ``asked``: what a rule asks a person; None once somebody has handled it. ``revision`` grows whenever the call's record
     is written: of two views of a call the one with the higher number is newer, wherever it came from. After ``reset``
     numbers begin anew.
@@ -124,6 +126,8 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     verified: VerifiedView | None
     asked: AskedView | None
+    evidence: tuple[ReasonView, ...]
+    forbidding: tuple[ReasonView, ...]
     checks_used: int
     checks_left: int
     next_check_at: datetime | None
@@ -163,18 +167,22 @@ class PageView(msgspec.Struct, frozen=True):
     next: str | None
 
 
-Action = Literal["assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve"]
+Action = Literal["assign", "verified", "distrusted", "opted-out", "opted-in", "check", "withdraw", "resolve"]
 """The last part of an action's address."""
 
 
 class ActionView(msgspec.Struct, frozen=True, kw_only=True):
-    """An action and its result. ``operator``: whose statement had this result, if any. ``watch``: the address to poll."""
+    """An action and its result. ``operator``: whose statement had this result, if any. ``because``: why they took it back.
+
+    ``watch``: the address to poll.
+    """
 
     action_id: str
     action: Action
     state: ActionState
     reasons: tuple[ReasonView, ...]
     operator: str | None
+    because: str | None
     watch: str
 
 
@@ -241,6 +249,8 @@ def _call_view(call: Call, policies: Policies) -> CallView:
         earlier_calls=earlier_calls_of(call),
         verified=_verified(call.statements.identity),
         asked=_asked(call.statements.open_question),
+        evidence=reasons_of(evidence_in(facts), WORDS),
+        forbidding=reasons_of(forbidding(facts), WORDS),
         checks_used=call.plan.checks_used,
         checks_left=max(0, CHECK_LIMIT - call.plan.checks_used),
         next_check_at=call.plan.next_check_at,
@@ -270,6 +280,7 @@ def action_view(action_id: str, action: Action, status: ActionStatus, watch: str
         state=status.state,
         reasons=reasons_of(status.reasons),
         operator=status.operator,
+        because=status.because,
         watch=watch,
     )
 

@@ -141,14 +141,15 @@ def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
 
 
 def _consent(book: RuleBook) -> list[Finding]:
-    """Recommend to demand an opt-in where the law does: an opt-out that is overwritten at once is not seen."""
+    """Name what the institution has to decide: an opt-out that is overwritten at once is not seen."""
     enrolls = any(rule.outcome is Outcome.ENROLL and rule.stage is Stage.LIVE for rule in book.rules)
-    if book.require_opt_in or not enrolls:
+    if book.is_consent_decided or not enrolls:
         return []
     return [
         ok(
             Topic.RULES,
-            "callers are enrolled without an opt-in; where legislation demands one, set [consent] require_opt_in",
+            "nobody has decided whether an enroll needs the caller's opt-in, and until then it does not: set [consent] "
+            "require_opt_in in the rules file, to true or to false",
         )
     ]
 

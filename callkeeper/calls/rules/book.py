@@ -177,6 +177,8 @@ class RuleBook:
     reads_decided_s: float = 60.0
     checks_unassigned: int = 0
     require_opt_in: bool = False
+    is_consent_decided: bool = False
+    """The file says either way whether an enroll needs an opt-in."""
     maximum_age_s: float = 4 * 3600.0
     limits: tuple[tuple[str, float], ...] = ()
     """Requests per second of single institutions."""

@@ -191,6 +191,7 @@ def read_book(
         reads_decided_s=decided_s,
         checks_unassigned=unassigned,
         require_opt_in=opt_in,
+        is_consent_decided="require_opt_in" in consent.table,
         red_alone=red_alone,
         against_mismatch=against_mismatch,
         history_days=history_days,

@@ -76,7 +76,7 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("red", True), ("red_seen", True)),
     (("unclassified", True), ("unclassified_seen", True)),
     (("person_is_candidate", True), ("assigned", True)),
-    (("doubted_since_verified", True), ("verified", True)),
+    (("evidence_against", True), ("verified", True)),
     (("distrusted_as_another", True), ("distrusted", True)),
     (("distrusted_as_another", True), ("assigned", True)),
     (("named_as_another", True), ("assigned", True)),

@@ -1,8 +1,9 @@
 """Marks of calls that were rejected, un-enrolled or fraud, kept for later calls of the same member or phone number.
 
-An opt-out, and an opt-in that takes earlier ones back, are kept too, of the member only.
+An opt-out, and an opt-in that takes earlier ones back, are kept too, of the member only, and do not expire.
 
-Each member and each number has a sorted set of marks, for each institution. It is limited in size and expires. A number
+Each member and each number has a sorted set of marks, for each institution. It is limited in size, and all but that of
+consent expire. A number
 is hidden by a keyed hash whose key is not in Redis. A mark by number counts for every member, because one caller may try
 several members from one number. So one caller can put a company's switchboard under suspicion. Therefore rules may only
 ask a person or hold an enroll on these marks (``callkeeper.calls.rules.proofs``).
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.marks import has_opted_in, marks_of, still_holding
+from callkeeper.calls.marks import marks_of, still_holding
 from callkeeper.calls.phone_number import digits_of
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Mark, Marks
@@ -88,7 +89,12 @@ class EarlierCalls:
         The record is saved after this, so a crash in between makes it run again, which changes nothing.
         """
         kinds, before = marks_of(call, policies), call.ledger.kept_marks
-        if not days or (not kinds and before is None):
+        known = call.seen.earlier_marks or Marks()
+        if Mark.OPTED_IN in kinds and not (call.seen.opted_out or Mark.OPTED_OUT in known.kinds):
+            was_stored = before is not None and Mark.OPTED_IN in before.kinds
+            kinds = kinds if was_stored else tuple([kind for kind in kinds if kind != Mark.OPTED_IN])
+        kinds = kinds if days else tuple([kind for kind in kinds if kind in _OF_MEMBER])
+        if not kinds and before is None:
             return call
         marks = replace(self._sought(call), kinds=kinds)
         earlier = _by_member(one for one in (*call.ledger.marks_before, before) if one is not None)
@@ -114,18 +120,23 @@ class EarlierCalls:
         ids = {call_id.voice_id, canonical_id(call.names.alternate_id or call_id.voice_id)}
         for person_id, was, still in former:
             if lost := set(was.kinds).difference(still.kinds):
-                pipe.zrem(self._place_of(key, person_id), *(f"{kind}:{one}" for kind in lost for one in ids))
-        held = [(place, of_caller) for place in self._places(key, numbers, None)]
-        held += [(place, kinds) for place in self._places(key, (), marks.person_id)]
-        for place, holding in held:
+                for place in self._places(key, (), person_id):
+                    pipe.zrem(place, *(f"{kind}:{one}" for kind in lost for one in ids))
+        for place in self._places(key, numbers, marks.person_id):
+            is_consent = place in set(self._consent(key, marks.person_id))
+            holding = of_caller if place in set(self._places(key, numbers, None)) else kinds
+            holding = tuple([kind for kind in holding if (kind in _OF_MEMBER) is is_consent])
             if holding:
                 pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in holding}, nx=True)
             if gone := stored.difference(holding):
                 pipe.zrem(place, *(f"{kind}:{one}" for kind in gone for one in ids))
-            pipe.zremrangebyscore(place, "-inf", now_s - days * DAY_S)
             pipe.zremrangebyrank(place, 0, -MOST - 1)
-            pipe.expire(place, days * DAY_S)
+            if days and not is_consent:
+                pipe.zremrangebyscore(place, "-inf", now_s - days * DAY_S)
+                pipe.expire(place, days * DAY_S)
         await pipe.execute()
+        if Mark.OPTED_IN in kinds and Mark.OPTED_IN not in (before.kinds if before is not None else ()):
+            call = replace(call, seen=replace(call.seen, earlier_marks=known.without(Mark.OPTED_OUT)))
         return replace(call, ledger=ledger)
 
     async def look_up(
@@ -141,38 +152,40 @@ class EarlierCalls:
         if is_same and not anew:
             return call
         before, numbers = known or Marks(), self._number(call)
-        places = tuple(self._places(call_id.institution_key, numbers, sought.person_id)) if days else ()
-        marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
+        key, since_s = call_id.institution_key, now.timestamp() - days * DAY_S
+        numbers = numbers if days else ()
+        consent = dict.fromkeys(self._consent(key, sought.person_id), "-inf")
+        places: dict[str, float | str] = (
+            dict.fromkeys(self._places(key, numbers, sought.person_id), since_s) if days else {}
+        )
+        places |= consent
+        marks = await self._marks.ask(tuple(places.items())) if places else ()
         by_number = {kind: before.calls.get(kind) for kind in before.by_number}
         found: dict[str, str | None] = {}
-        opts_in = has_opted_in(call, policies)
         for n, stored in enumerate(marks):
-            (by_number if n < len(numbers) else found).update(_left_by_others(call, stored, opts_in=opts_in))
+            (by_number if n < len(numbers) else found).update(_left_by_others(call, stored))
         found |= by_number
         found_now = replace(
             sought,
             kinds=tuple(sorted(found)),
             by_number=tuple(sorted(by_number)),
-            calls={kind: voice_id for kind, voice_id in found.items() if voice_id is not None},
+            calls={kind: voice_id for kind, voice_id in found.items() if voice_id},
         )
         return replace(call, seen=replace(call.seen, earlier_marks=found_now))
 
-    async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[list[bytes]]]:
+    async def _read(self, asked: Sequence[Sequence[tuple[str, float | str]]]) -> list[list[list[bytes]]]:
         """Return for each request the marks in each of some sets that are not older than a time."""
         pipe = self._redis.pipeline(transaction=False)
-        for places, since_s in asked:
-            for place in places:
+        for places in asked:
+            for place, since_s in places:
                 pipe.zrangebyscore(place, since_s, "+inf")
         answers = iter(await pipe.execute())
-        return [[next(answers) for _ in places] for places, _ in asked]
+        return [[next(answers) for _ in places] for places in asked]
 
     def _sought(self, call: Call) -> Marks:
         """Return by what the marks of a call are found."""
         has_number = self._number_key is not None and digits_compared(call.names.phone_number) is not None
         return Marks(person_id=call.seen.person_id, has_number=has_number)
-
-    def _place_of(self, institution_key: str, person_id: str) -> str:
-        return self._keys.earlier(institution_key, f"p:{quote(person_id, safe='')}")
 
     def _number(self, call: Call) -> tuple[str, ...]:
         number = hashed_number(call.names.phone_number, self._number_key)
@@ -182,7 +195,13 @@ class EarlierCalls:
         for number in numbers:
             yield place_of_number(self._keys, institution_key, number)
         if person_id is not None:
-            yield self._place_of(institution_key, person_id)
+            yield self._keys.earlier(institution_key, f"p:{quote(person_id, safe='')}")
+        yield from self._consent(institution_key, person_id)
+
+    def _consent(self, institution_key: str, person_id: str | None) -> Iterator[str]:
+        """Yield where it is kept, for ever, that a member opted out."""
+        if person_id is not None:
+            yield place_of_consent(self._keys, institution_key, person_id)
 
 
 def hashed_number(phone_number: str | None, secret: bytes | None) -> str | None:
@@ -196,23 +215,24 @@ def place_of_number(keys: Keys, institution_key: str, hashed: str) -> str:
     return keys.earlier(institution_key, f"n:{hashed}")
 
 
-def _left_by_others(call: Call, stored: Iterable[bytes], *, opts_in: bool) -> dict[str, str]:
+def place_of_consent(keys: Keys, institution_key: str, person_id: str) -> str:
+    """Return the key of a member's opt-outs and opt-ins."""
+    return keys.earlier(institution_key, f"c:{quote(person_id, safe='')}")
+
+
+def _left_by_others(call: Call, stored: Iterable[bytes]) -> dict[str, str]:
     """Return the kinds of the marks that other calls left, with the voice id of the newest of each.
 
-    ``stored`` are the marks of one member or number, oldest first. An opt-in takes back the opt-outs before it. This call's
-    own (``opts_in``) counts as the newest until it is stored.
+    ``stored`` are the marks of one member or number, oldest first, of two at the same time an opt-in first. An opt-in takes
+    back the opt-outs before it.
     """
     ours = [one for one in (call.voice_id, call.names.alternate_id) if one is not None]
     found: dict[str, str] = {}
-    is_ours_stored = False
     for mark in stored:
         kind, _, voice_id = mark.decode().partition(":")
         is_ours = any(is_same_id(voice_id, one) for one in ours)
         if kind == Mark.OPTED_IN:
             found.pop(Mark.OPTED_OUT, None)
-            is_ours_stored = is_ours_stored or is_ours
         elif not is_ours:
             found[kind] = voice_id
-    if opts_in and not is_ours_stored:
-        found.pop(Mark.OPTED_OUT, None)
     return found

@@ -6,7 +6,7 @@ under a legal hold is not changed either, whether it is archived or not.
 
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,10 +22,10 @@ from callkeeper.calls.claimed_item import WHOLLY_ERASED, parse_unnamed
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.phone_number import digits_of, same_number
-from callkeeper.calls.record import Call, CallStatement, Identity, named_in, with_effect
+from callkeeper.calls.record import Call, CallStatement, Identity, Mark, named_in, with_effect
 from callkeeper.calls.record_storage import encode_call, readable_call, without_caller, without_names, without_unknown
 from callkeeper.calls.store.delivery_log import Attempt
-from callkeeper.calls.store.earlier_calls import hashed_number, place_of_number
+from callkeeper.calls.store.earlier_calls import hashed_number, place_of_consent, place_of_number
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
@@ -35,6 +35,8 @@ from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 from callkeeper.service.endpoints import canonical_id
 
 AT_ONCE: Final = 500
+_OPTED_OUT: Final = f"{Mark.OPTED_OUT}:".encode()
+"""What an erasure leaves of an opt-out: that there is one, and of no call."""
 _GLOB: Final = re.compile(r"[*?\[\]\\^]")
 
 
@@ -378,7 +380,8 @@ class Eraser:
         earlier = keys.earlier(key, f"p:{quote(person_id, safe='')}")
         places = (keys.enrolled(key, person_id), keys.recognised(key, person_id))
         calls = {place: {one: one for one in await self._members(place)} for place in places}
-        return {earlier: await self._marks(earlier), **calls}
+        consent = place_of_consent(keys, key, person_id)
+        return {earlier: await self._marks(earlier), consent: await self._marks(consent), **calls}
 
     async def _forget_marks(self, institution_key: str, seen: _Seen, left: dict[str, dict[bytes, bytes]]) -> int:
         """Delete what calls have left under the member or the number, unless they keep their data; return how many marks.
@@ -389,7 +392,11 @@ class Eraser:
         gone: set[bytes] = set()
         for place, marks in left.items():
             ours = [one for one, voice_id in marks.items() if not _has(seen.kept, voice_id)]
+            is_consent = place.startswith(self._keys.earlier(institution_key, "c:"))
+            at_s = await self._opted_out_at(place, marks) if is_consent else None
             await self._remove(place, ours)
+            if at_s is not None and list(marks)[-1] in ours:
+                await self._redis.zadd(place, {_OPTED_OUT: at_s})
             gone.update(ours if place.startswith(self._keys.earlier(institution_key, "")) else ())
         numbers = _GLOB.sub(_quoted, self._keys.earlier(institution_key, "n:"))
         async for stored in self._redis.scan_iter(match=f"{numbers}*", count=AT_ONCE):
@@ -401,6 +408,11 @@ class Eraser:
 
     async def _marks(self, place: str) -> dict[bytes, bytes]:
         return {mark: mark.partition(b":")[2] for mark in await self._members(place)}
+
+    async def _opted_out_at(self, place: str, marks: Mapping[bytes, bytes]) -> float | None:
+        """Return when a member opted out, by their marks of consent; None if they opted in since, or there is none."""
+        last = next(reversed(list(marks)), b"")
+        return await self._redis.zscore(place, last) if last.startswith(_OPTED_OUT) else None
 
     async def _members(self, place: str) -> list[bytes]:
         members: list[bytes] = await self._redis.zrange(place, 0, -1)

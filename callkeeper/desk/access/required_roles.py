@@ -13,7 +13,7 @@ from callkeeper.desk.access.rights import Person, Role
 _CALL: Final = r"/board/calls/(?P<institution>[^/]+)/(?P<voice_id>.+)"
 _SAID: Final = r"/desk/calls/(?P<institution>[^/]+)/(?P<voice_id>.+)"
 _INSTITUTION: Final = r"/board/institutions/(?P<institution>[^/]+)"
-_ACTIONS: Final = r"/(?P<detail>assign|verified|distrusted|opted-out|check|withdraw)"
+_ACTIONS: Final = r"/(?P<detail>assign|verified|distrusted|opted-out|opted-in|check|withdraw)"
 
 
 @dataclass(frozen=True, slots=True)

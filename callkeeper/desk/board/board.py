@@ -236,10 +236,14 @@ class Board:
                 if action == "resolve" and "effect" not in form:
                     await self._refuse_unseen(place, form.get("seen", ""))
                 person = speaker_of(request, form)
+                if "despite" in form:
+                    note_of(request).complete(detail=f"{action} despite {form['despite']}")
                 action_id, call_id = await request_action(self._desk.actions, person, place, action, form)
             except FormRefused as problem:
                 form.pop("applied", None)  # the form that is shown now may be about something else
-                page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})
+                page = await self._call_page(
+                    request, place, problem=problem, typed={**form, "despite": problem.despite, "action": action}
+                )
                 note_of(request).is_found = True  # the page shows the call, although the form was refused
                 return page
             return RedirectResponse(f"{BASE}/{address_of(call_id)}?action={action_id}", 303)

@@ -24,6 +24,7 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.fact_derivation import earlier_calls_of, facts_of
 from callkeeper.calls.facts import VERIFIED_AFTER_END
+from callkeeper.calls.informed_words import evidence_in, forbidding, in_words
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
@@ -58,7 +59,7 @@ class AvailableForms:
     ``unresolved`` names the effect that a person has to look up, ``withdraw`` what was said and can be taken back.
     ``to_see`` says what "I have seen it" closes, ``seen`` names it (`needs_of`).
     ``waits`` says why a statement would lead to nothing now; empty if it may lead to something.
-    ``only_watch``: no rule is live.
+    ``only_watch``: no rule is live. ``evidence`` and ``forbidding`` say what speaks against the caller (`informed_words`).
     """
 
     people: tuple[NamedPerson, ...]
@@ -71,6 +72,9 @@ class AvailableForms:
     verified: bool
     distrusted: bool
     opted_out: bool
+    opted_in: bool
+    evidence: str
+    forbidding: str
     check: bool
     checks_left: int
     withdraw: tuple[str, ...]
@@ -85,7 +89,7 @@ class AvailableForms:
     @property
     def any(self) -> bool:
         to_close = bool(self.unresolved) or bool(self.to_see)
-        may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
+        may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.opted_in or self.check
         return to_close or may_speak or bool(self.withdraw)
 
 
@@ -105,7 +109,7 @@ _CLOSED: Final[Mapping[str, Any]] = {
 """Without the forms that resolve something."""
 
 _SILENT: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("assign", "verified", "distrusted", "opted_out", "check"), False),
+    **dict.fromkeys(("assign", "verified", "distrusted", "opted_out", "opted_in", "check"), False),
     "withdraw": (),
 }
 """Without those that act on a call."""
@@ -137,6 +141,9 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         if is_settled
         else not facts.rejected or facts.rejected_by_rule,
         opted_out=is_open and not facts.opted_out,
+        opted_in=not is_settled and (facts.opted_out or facts.opted_out_before),
+        evidence=in_words(evidence_in(facts)),
+        forbidding=in_words(one for one in forbidding(facts) if one != "green"),
         check=is_open and desk_check_obstacle(call, call.last_claim, book.schedule, book.policies) is None,
         checks_left=reserve_left(call, book.schedule),
         withdraw=() if is_settled else tuple(_standing(call)),
@@ -312,6 +319,7 @@ def _result_of(known: Known, action_id: str) -> ActionResult:
     tone, shape, words = _RESULTS[answer.state]
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
     by = f" By {answer.operator}." if answer.operator and answer.state is ActionState.DONE else ""
+    by = f" By {answer.operator}: {answer.because}" if answer.because else by
     return ActionResult(tone, shape, f"{words} {reasons}".rstrip() + by)
 
 

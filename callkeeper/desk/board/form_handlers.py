@@ -40,11 +40,15 @@ _FORMS: Final[Mapping[str, type[Body]]] = {**BODIES, "resolve": SeenBody}
 
 
 class FormRefused(Exception):
-    """A form was not carried out; the message is for the person who filled it in. ``status`` is the HTTP status."""
+    """A form was not carried out; the message is for the person who filled it in. ``status`` is the HTTP status.
 
-    def __init__(self, status: int, words: str) -> None:
+    ``despite``: what the form contradicts; it is asked again with these.
+    """
+
+    def __init__(self, status: int, words: str, despite: str = "") -> None:
         super().__init__(words)
         self.status = status
+        self.despite = despite
 
 
 async def read_form(request: Request, *known: str, changes: bool = True) -> dict[str, str]:
@@ -129,13 +133,18 @@ async def request_action(
     if action == "distrusted" and not is_confirmed:
         raise FormRefused(400, "Confirm that this voice is to be rejected.")
     try:
-        body: Body = msgspec.convert(fields, type=_FORMS[action], strict=False)
+        named = {"despite": fields["despite"].split(",")} if "despite" in fields else {}
+        body: Body = msgspec.convert(fields | named, type=_FORMS[action], strict=False)
     except msgspec.ValidationError as error:
         raise FormRefused(400, _remedy(str(error))) from None
     try:
         return await actions.request(BOARD, place, action, body, None, assigns=True)
     except Problem as problem:
-        raise FormRefused(problem.view.status, f"Not done: {problem.view.title}") from None
+        facts, known = problem.view.facts, form.get("despite", "").split(",")
+        words = ": ".join(filter(None, (f"Not done: {problem.view.title}", "; ".join(one.meaning for one in facts))))
+        is_asked = problem.view.code == "evidence_against"
+        despite = ",".join(filter(None, (*known, *(one.name for one in facts)))) if is_asked else ""
+        raise FormRefused(problem.view.status, words, despite) from None
 
 
 def _named_person(form: Mapping[str, str]) -> dict[str, str]:
@@ -167,8 +176,8 @@ def _remedy(message: str) -> str:
     remedies = {
         "person_id": "Choose the person, or type their id: at most 128 characters of ASCII.",
         "validation_type": "Choose how the caller was verified.",
-        "reason": "Say why, in at most 500 characters.",
+        "reason": "Say why, in at most 500 characters. Whoever takes back a distrust has to.",
         "applied": "Say whether it was applied.",
-        "notes": "Shorten the note to 500 characters.",
+        "notes": "Say in the notes how the caller was verified, or how they agreed, in at most 500 characters.",
     }
     return next((remedy for name, remedy in remedies.items() if name in message), "A field is missing or invalid.")

@@ -50,15 +50,26 @@ export const WORDS = {
   optedOut: "The caller does not want to be enrolled.",
   paused: "Effects are paused: what you say is recorded and sent after the pause.",
   stale: "Not connected: what is shown may be old.",
+  evidence: "Something speaks against the caller",
+  known: (facts) => `Known of the caller: ${facts}.`,
+  nobody: "So nobody can be enrolled in this call.",
+  despite: "This speaks against it. Send it again only if you know all this, and it is the member all the same:",
+  allTheSame: "Verified all the same",
+  optedOutBefore: "The member did not want to be enrolled, in an earlier call.",
+  onlyOptIn: "Who the caller is changes nothing: only if the member now agrees, and you say so, can the voice be enrolled.",
   actions: "What you know of the caller",
   doVerified: "Verified",
   doDistrusted: "Distrusted",
   doOptedOut: "Opted out",
+  doOptedIn: "Opted in",
   doCheck: "Check now",
   who: "Who it is",
   other: "Somebody else",
   otherId: "Id of the member",
   how: "How you verified",
+  choose: "choose …",
+  notes: "Notes, sent with the enroll",
+  agreed: "What the member agreed to, and how you asked",
   OneTimePasswordAuth: "One-time passcode",
   KnowledgeBasedAuth: "Questions",
   Other: "Another way",
@@ -79,7 +90,8 @@ export const WORDS = {
   unresolved: "It was sent, but nobody knows yet whether it was applied. A person has to look.",
   noToken: "This page gets no token from its server.",
   unauthorized: "This page's token is not accepted.",
-  forbidden: "This page may not do that.",
+  forbidden: "That may not be done.",
+  evidence_against: "Not counted yet.",
   not_found: "The call is not known, or this page may not see it.",
   invalid: "Something is missing or wrong.",
   unreachable: "The desk cannot be reached.",
@@ -145,6 +157,9 @@ const later = (ms, signal) =>
 /** What a router in front of the desk sends may be a date or years: a timer would take both for no time at all. */
 const retryMsOf = (text) => (/^\d+$/.test(text ?? "") ? Math.min(1000 * Number(text), LONGEST_WAIT_MS) : 0);
 
+/** Return facts about the caller as one text. */
+const inWords = (facts) => facts.map((fact) => WORDS[`fact_${fact.name}`] ?? fact.meaning).join("; ");
+
 /** A refusal of the desk, or a failure to reach it (status 0), in words for the agent. */
 class Refusal extends Error {
   constructor(status, code, detail, retryMs = 0) {
@@ -158,8 +173,9 @@ class Refusal extends Error {
 
   static async of(answer) {
     const problem = await answer.json().catch(() => ({}));
-    const detail = problem.detail ?? (WORDS[problem.code] ? "" : problem.title);
-    return new Refusal(answer.status, problem.code ?? "", detail, retryMsOf(answer.headers.get("retry-after")));
+    const detail = problem.detail ?? (inWords(problem.facts ?? []) || (WORDS[problem.code] ? "" : problem.title));
+    const refusal = new Refusal(answer.status, problem.code ?? "", detail, retryMsOf(answer.headers.get("retry-after")));
+    return Object.assign(refusal, { facts: problem.facts ?? [] });
   }
 }
 
@@ -343,6 +359,7 @@ export function stateOf(call) {
     [enrolled, "enrolled", "good"],
     [call.manual, "manual", "good"],
     [call.verified, "verified", "good"],
+    [call.evidence.length + call.forbidding.length > 0, "evidence", "warn"],
     [call.phase === "ended" || call.phase === "settled", "undecided", "idle"],
     [!call.person_id, "unassigned", "idle"],
     [true, "waiting", "busy"],
@@ -465,7 +482,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     const live = { role: "status", hidden: false };
     const buttons = part("div", "actions", { className: "row", role: "group", ariaLabel: WORDS.actions });
     for (const [action, word] of [["verified", "doVerified"], ["distrusted", "doDistrusted"], ["opted-out", "doOptedOut"],
-      ["check", "doCheck"]]) {
+      ["opted-in", "doOptedIn"], ["check", "doCheck"]]) {
       const button = part("button", action, { type: "button", textContent: WORDS[word] });
       if (FORMS[action]) button.ariaExpanded = "false";
       button.addEventListener("click", () => (FORMS[action] ? this.#toggle(action) : this.#sayOnce(action)));
@@ -515,12 +532,20 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
       const hasEnded = call.phase === "ended" || call.phase === "settled";
       write(detail, [nameOf(call, call.person_id) && WORDS.person(nameOf(call, call.person_id)), WORDS.checks(call)].filter(Boolean).join(" · "));
       write(ask, call.asked ? WORDS.asked(call.asked.because || call.asked.rule) : "");
-      const said = [[hasEnded, "ended"], [call.opted_out, "optedOut"], [call.paused && !hasEnded, "paused"]];
-      write(notes, said.filter(([holds]) => holds).map(([, word]) => WORDS[word]).join(" "));
+      const facts = [...call.forbidding.filter((fact) => fact.name !== "green"), ...call.evidence];
+      const isOut = call.opted_out || call.opted_out_before;
+      const said = [
+        [facts.length, WORDS.known(inWords(facts))], [call.forbidding.length > 0 && !call.green, WORDS.nobody],
+        [call.opted_out, WORDS.optedOut], [call.opted_out_before, WORDS.optedOutBefore], [isOut, WORDS.onlyOptIn],
+        [hasEnded, WORDS.ended], [call.paused && !hasEnded, WORDS.paused],
+      ];
+      write(notes, said.filter(([holds]) => holds).map(([, words]) => words).join(" "));
       const isDecided = call.green || call.rejected || call.red || IN_FORCE.has(call.effects.enroll.state);
-      this.#offer("verified", !call.green && !call.rejected && !IN_FORCE.has(call.effects.enroll.state));
+      const isAsked = !IN_FORCE.has(call.effects.enroll.state) || Boolean(call.asked);
+      this.#offer("verified", call.forbidding.length === 0 && isAsked);
       this.#offer("distrusted", !call.rejected);
       this.#offer("opted-out", !call.opted_out && !hasEnded);
+      this.#offer("opted-in", isOut);
       this.#offer("check", !isDecided && !hasEnded && call.checks_left > 0);
       section.ariaBusy = null;
     } else for (const each of [ask, notes]) write(each, "");
@@ -574,17 +599,29 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
   }
 
   #open(action) {
-    const { fields, body } = FORMS[action](this.#call);
+    this.#ask(action, FORMS[action](this.#call), WORDS.send);
+    this.#form.form.querySelector("select, input").focus();
+  }
+
+  #ask(action, { fields, body }, word) {
     const cancel = make("button", { type: "button", textContent: WORDS.cancel });
     cancel.addEventListener("click", () => this.#close());
-    const row = make("div", { className: "row" }, make("button", { type: "submit", textContent: WORDS.send }), cancel);
+    const row = make("div", { className: "row" }, make("button", { type: "submit", textContent: word }), cancel);
     const form = make("form", { ariaLabel: this.#parts[action].textContent }, ...fields, row);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send(body());
     });
     this.#unfold({ action, form, call: this.#call });
-    form.querySelector("select, input").focus();
+  }
+
+  /** Ask again, after a word that contradicts what is known: send it with what it overrules, or not at all. */
+  #askAgain(action, said, facts) {
+    const known = facts.map((fact) => make("li", { textContent: inWords([fact]) }));
+    const despite = [...(said.despite ?? []), ...facts.map((fact) => fact.name)];
+    const fields = [make("p", { textContent: WORDS.despite }), make("ul", {}, ...known)];
+    this.#ask(action, { fields, body: () => ({ ...said, despite }) }, WORDS.allTheSame);
+    this.#form.form.querySelector("[type=button]").focus();
   }
 
   #unfold(shown) {
@@ -593,13 +630,15 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     this.#parts.place.replaceChildren(shown.form);
   }
 
-  /** Say what was typed. If it is not accepted, the form comes back with it. */
+  /** Say what was typed. If it is not accepted, the form comes back with it, or asks again. */
   async #send(said) {
     const sent = this.#form;
     this.#close();
-    if (await this.#say(sent.action, said)) return;
+    const refusal = await this.#say(sent.action, said);
     const isSame = this.#call?.voice_id === sent.call.voice_id && !this.#parts[sent.action].hidden;
-    if (isSame && !this.#form) this.#unfold(sent);
+    if (!refusal || !isSame || this.#form) return;
+    if (refusal.code === "evidence_against") this.#askAgain(sent.action, said, refusal.facts);
+    else this.#unfold(sent);
   }
 
   #close() {
@@ -620,21 +659,20 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     this.#saying.delete(what);
   }
 
-  /** Say something about the call, and show what comes of it, until it is said anew. Return whether it was accepted. */
+  /** Say something about the call, and show what comes of it, until it is said anew. Return the refusal, if it was refused. */
   async #say(action, body) {
     const watch = this.#watch;
     const call = this.#call;
     const own = (this.#last[action] = {});
     const isStill = () => this.#call?.voice_id === call?.voice_id && this.#last[action] === own;
-    if (!watch || !call) return false;
+    if (!watch || !call) return null;
     const name = this.#parts[action].textContent;
-    let isAccepted = false;
     this.#answer(WORDS.sending);
     try {
       for await (const said of watch.say(call, action, body)) {
-        isAccepted = true;
         if (!isStill()) break;
-        const why = said.reasons.map((reason) => reason.meaning).join("; ");
+        const by = said.because ? `${said.operator}: ${said.because}` : "";
+        const why = [...said.reasons.map((reason) => reason.meaning), by].filter(Boolean).join("; ");
         const word = said.state === "absent" ? WORDS.absentEffect : WORDS[said.state];
         this.#answer(`${name}: ${[word ?? said.state, why].filter(Boolean).join(" ")}`, TONES[said.state]);
       }
@@ -642,8 +680,9 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
       const refusal = error instanceof Refusal ? error : new Refusal(0, "unreachable");
       if (isStill()) this.#answer(`${name}: ${refusal.message}`, "bad");
       this.#emit("error", problemOf(refusal));
+      return refusal;
     }
-    return isAccepted;
+    return null;
   }
 
   #emit(name, detail) {
@@ -674,11 +713,19 @@ const FORMS = {
     who.addEventListener("change", choose);
     choose();
     const proofs = ["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"];
-    const how = make("select", {}, ...proofs.map((proof) => new Option(WORDS[proof], proof)));
+    const how = make("select", { required: true }, new Option(WORDS.choose, ""), ...proofs.map((proof) => new Option(WORDS[proof], proof)));
+    const notes = make("input", { maxLength: 500, autocomplete: "off" });
+    how.addEventListener("change", () => { notes.required = how.value === "Other"; });
+    const isOut = call.opted_out || call.opted_out_before;
+    const before = make("p", { textContent: [call.evidence.length && WORDS.known(inWords(call.evidence)), isOut ? WORDS.onlyOptIn : WORDS.enroll].filter(Boolean).join(" ") });
     return {
-      fields: [make("p", { textContent: WORDS.enroll }), labelled(WORDS.who, who), other, labelled(WORDS.how, how)],
-      body: () => ({ person_id: who.value || id.value.trim(), validation_type: how.value }),
+      fields: [before, labelled(WORDS.who, who), other, labelled(WORDS.how, how), labelled(WORDS.notes, notes)],
+      body: () => ({ person_id: who.value || id.value.trim(), validation_type: how.value, ...(notes.value.trim() && { notes: notes.value }) }),
     };
+  },
+  "opted-in"() {
+    const notes = make("input", { required: true, maxLength: 500, autocomplete: "off" });
+    return { fields: [labelled(WORDS.agreed, notes)], body: () => ({ notes: notes.value }) };
   },
   distrusted() {
     const why = make("input", { required: true, maxLength: 500, autocomplete: "off" });

@@ -102,7 +102,7 @@ async def test_word_that_is_taken_back_enrolls_nobody_hours_later(desk: DeskRig)
     await desk.run(HOUR)
     assert (await desk.record(call)).is_settled
     await desk.say(call, "distrusted", reason="wrong call")
-    await desk.say(call, "withdraw", what="distrusted")
+    await desk.say(call, "withdraw", what="distrusted", reason="a mistake")
     await desk.run(60)
     assert (await desk.record(call)).is_settled
     assert "enroll" not in desk.ledger(call)

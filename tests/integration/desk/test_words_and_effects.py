@@ -73,7 +73,7 @@ async def test_nobody_is_enrolled_while_a_reject_is_unresolved(desk: DeskRig) ->
     await desk.run(60)
     assert call.rejected
     assert (await desk.record(call)).ledger.reject.state is EffectState.UNRESOLVED
-    await desk.say(call, "withdraw", what="distrusted")
+    await desk.say(call, "withdraw", what="distrusted", reason="a mistake")
     await desk.run(500)
     assert "enroll" not in desk.ledger(call)
 
@@ -196,7 +196,7 @@ async def test_what_was_told_as_over_stays_over(desk: DeskRig) -> None:
     await desk.run(300)
     desk.clock.advance(5 * 3600)
     await desk.say(call, "distrusted", reason="wrong call")
-    await desk.say(call, "withdraw", what="distrusted")
+    await desk.say(call, "withdraw", what="distrusted", reason="a mistake")
     await desk.run(60)
     assert "enroll" not in desk.ledger(call)
 
@@ -229,31 +229,31 @@ async def test_word_that_only_watching_rules_hear_does_not_wait_for_the_end_of_a
         assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["rule_in_shadow"]
 
 
-@pytest.mark.parametrize(("action", "body"), [("verified", OTP), ("distrusted", {"reason": "odd"})])
-async def test_word_after_a_reject_and_the_end_is_told_of_the_reject(
-    desk: DeskRig, action: str, body: dict[str, str]
-) -> None:
+async def test_word_after_a_reject_and_the_end_is_told_of_the_reject(desk: DeskRig) -> None:
     """It is in time, so "settled" would say nothing."""
     call = await live(desk, H(Kind.REJECTED, 10), end=60, run=100)
-    said = await desk.say(call, action, **body)
+    said = await desk.say(call, "distrusted", reason="odd")
     await desk.run(5)
     assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["voice_rejected"]
+    refused = await desk.say(call, "verified", **OTP)
+    assert [one["name"] for one in refused.json()["facts"]] == ["rejected", "distrusted"]
 
 
 async def test_verification_is_not_done_because_another_member_was_enrolled(desk: DeskRig) -> None:
     """Ann verified p-2 by mistake, then p-1, who was enrolled until somebody distrusted the caller."""
     desk.stage.world.add_member(KEY, "p-2", ["5550100222"])
     call = await live(desk)
-    words = [await desk.say(call, "verified", person_id="p-2", validation_type="Other")]
+    words = [await desk.say(call, "verified", person_id="p-2", validation_type="KnowledgeBasedAuth")]
     await desk.run(5)
     await desk.say(call, "verified", **OTP)
     await desk.run(5)
     await desk.say(call, "distrusted", reason="odd")
     await desk.run(20)
     assert (await desk.record(call)).ledger.enroll.state is EffectState.TAKEN_BACK
-    words.append(await desk.say(call, "verified", person_id="p-2", validation_type="Other"))
+    refused = await desk.say(call, "verified", person_id="p-2", validation_type="KnowledgeBasedAuth")
+    assert (refused.status_code, refused.json()["code"]) == (409, "forbidden")
     await desk.run(5)
-    assert [(await desk.outcome(one))["state"] for one in words] == ["held", "held"]
+    assert [(await desk.outcome(one))["state"] for one in words] == ["superseded"]
 
 
 @pytest.mark.parametrize("end", [60, 900])
@@ -325,7 +325,7 @@ async def test_second_distrust_that_is_taken_back_leaves_the_voice_rejected(desk
     await desk.say(call, "distrusted", reason="an impostor, once more")
     await desk.run(3)
     assert (await desk.record(call)).ledger.reject.state is EffectState.INTENDED
-    await desk.say(call, "withdraw", what="distrusted")
+    await desk.say(call, "withdraw", what="distrusted", reason="a mistake")
     desk.stage.sandbox.faults.clear()
     await desk.run(30)
     assert (desk.ledger(call)["reject_voice"], facts(desk, await desk.record(call)).rejected) == (1, True)
@@ -429,7 +429,7 @@ async def test_distrust_that_came_under_the_other_id_ends_what_was_verified_too(
         statements=statements,
     )
     await desk.note(call, Merged(call=other), even_settled=True)
-    await desk.say(call, "withdraw", what="distrusted")
+    await desk.say(call, "withdraw", what="distrusted", reason="a mistake")
     await desk.run(100)
     assert "enroll" not in desk.ledger(call)
 

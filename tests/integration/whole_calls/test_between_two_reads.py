@@ -159,7 +159,7 @@ async def test_sign_that_an_outage_hid_asks_for_the_word_again(rig: Rig) -> None
     rig.stage.sandbox.faults.clear()
     await rig.run(60)
     assert call.manual_person_id is None
-    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+    assert "asked by rule 'verified, but evidence against it'" in (await rig.queries.attention()).values()
 
 
 async def test_voice_of_another_member_asks_for_the_word_again(rig: Rig) -> None:
@@ -180,7 +180,7 @@ async def test_voice_of_another_member_asks_for_the_word_again(rig: Rig) -> None
     await resume(rig)
     await rig.run(60)
     assert (call.person_id, call.manual_person_id) == ("p-1", None)
-    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+    assert "asked by rule 'verified, but evidence against it'" in (await rig.queries.attention()).values()
 
 
 class Overtaking(httpx.AsyncBaseTransport):

@@ -1,6 +1,7 @@
 """Research cases: the service's record shows one, and another may take its place."""
 
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.fact_derivation import research_of
@@ -82,7 +83,7 @@ async def test_case_that_is_opened_about_an_enrolled_call_asks_a_person(
     assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
     await show(rig, call, about, "NeedsReview")
     await rig.run(60)
-    asked = ["asked by rule 'verified, then doubted'"] if is_asked else []
+    asked = ["asked by rule 'verified, but evidence against it'"] if is_asked else []
     assert list((await rig.queries.attention()).values()) == asked
     await rig.note(call, Resolved(operator="eve", said_at=rig.clock.now, applied=True, wish="s1"))
     await show(rig, call, about, "InReview")
@@ -90,11 +91,12 @@ async def test_case_that_is_opened_about_an_enrolled_call_asks_a_person(
     assert not await rig.queries.attention(), "a person has seen it"
 
 
-async def test_case_that_was_open_before_the_word_asks_nobody(rig: Rig) -> None:
-    """The person who verified the caller may have known of it, and the rules let their word count."""
+async def test_case_that_the_word_names_asks_nobody(rig: Rig) -> None:
+    """The person who verified the caller knew of it."""
     call = await rig.begin_call(H(Kind.END, 900), run_s=20)
     await show(rig, call, HERE, "NeedsReview")
-    await rig.note(call, verified(rig))
+    await rig.run(60)
+    await rig.note(call, replace(verified(rig), despite=("research",)))
     await rig.run(100)
     assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
 

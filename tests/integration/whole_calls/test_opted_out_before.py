@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.fact_derivation import earlier_calls_of
-from callkeeper.calls.notes import OptedOut
+from callkeeper.calls.notes import OptedIn, OptedOut
 from callkeeper.calls.record_storage import encode_call
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
@@ -34,7 +34,7 @@ async def is_held(rig: Rig, call: Call) -> bool:
 
 @pytest.mark.parametrize("by", ["status", "desk"])
 async def test_member_who_opted_out_and_rings_again_is_asked_about(rig: Rig, by: str) -> None:
-    """A person who verifies the caller, and has heard of the opt-out, may enroll the voice all the same."""
+    """A word about identity is none about consent: it enrolls nobody. The member opts in, and is enrolled."""
     first = await opted_out(rig, by=by)
     second = await rig.begin_call(*PASSCODE, run_s=150)
     assert "enroll" not in rig.ledger(second)
@@ -42,8 +42,33 @@ async def test_member_who_opted_out_and_rings_again_is_asked_about(rig: Rig, by:
     assert earlier_calls_of(await rig.record(second)) == {"opted_out_before": first.voice_id}
     await rig.note(second, verified(rig), even_settled=True)
     await rig.run(30)
+    assert "enroll" not in rig.ledger(second)
+    agreed = OptedIn(operator="ann", said_at=rig.clock.now, wish="i1", remark="asked, and agreed")
+    await rig.note(second, agreed, even_settled=True)
+    await rig.run(30)
     assert rig.ledger(second).get("enroll") == 1
     assert not await rig.queries.attention()
+
+
+async def test_opt_in_of_nobody_in_particular_takes_nothing_back(rig: Rig) -> None:
+    """Nothing says that the caller is the member, so it is not the member who opts in."""
+    await opted_out(rig)
+    other = await rig.begin_call(H(Kind.END, 60), run_s=20)
+    await rig.note(other, OptedIn(operator="ann", said_at=rig.clock.now, wish="i1", remark="agreed"))
+    await rig.run(60)
+    later = await rig.begin_call(*PASSCODE, run_s=150)
+    assert await is_held(rig, later)
+    assert "enroll" not in rig.ledger(later)
+
+
+async def test_opt_out_outlives_the_other_marks(rig: Rig) -> None:
+    """Two years after it, when no other mark is left, a passcode enrolls nobody."""
+    await opted_out(rig)
+    rig.stage.advance(730 * 86400.0)
+    assert [key async for key in rig.redis.scan_iter(match=rig.store.keys.earlier(KEY, "p:*"))] == []
+    later = await rig.begin_call(*PASSCODE, run_s=150)
+    assert await is_held(rig, later)
+    assert "enroll" not in rig.ledger(later)
 
 
 @pytest.mark.parametrize("said_s", [2.0, 60.0, 85.0])
@@ -59,9 +84,9 @@ async def test_opt_out_in_a_call_that_goes_on_counts_at_once(rig: Rig, said_s: f
 
 @pytest.mark.parametrize("where", ["the same call", "a call between", "the later call"])
 async def test_opt_in_takes_earlier_opt_outs_of_the_member_back(rig: Rig, where: str) -> None:
-    """In the call of the opt-out itself it still forbids an enroll, whatever comes later."""
+    """Also in the call of the opt-out itself, if the caller is established as the member there."""
     opt_in = H(Kind.OPT_IN, 35)
-    await opted_out(rig, *([opt_in] if where == "the same call" else []))
+    await opted_out(rig, *([H(Kind.MFA_VALIDATED, 10), opt_in] if where == "the same call" else []))
     if where == "a call between":
         await rig.begin_call(H(Kind.MFA_VALIDATED, 10), opt_in, H(Kind.END, 60), run_s=80)
     later = await rig.begin_call(*([H(Kind.OPT_IN, 8)] if where == "the later call" else []), *PASSCODE, run_s=150)
@@ -143,7 +168,7 @@ async def test_opt_out_is_the_members_and_not_the_numbers(rig: Rig) -> None:
 async def test_record_of_release_0_4_0_leaves_its_mark_with_the_next_write(rig: Rig) -> None:
     """That release stored none."""
     first = await rig.begin_call(H(Kind.OPT_OUT, 8), H(Kind.END, 300), run_s=30)
-    place, mark = rig.store.keys.earlier(KEY, "p:p-1"), f"opted_out:{first.voice_id}".encode()
+    place, mark = rig.store.keys.earlier(KEY, "c:p-1"), f"opted_out:{first.voice_id}".encode()
     assert await rig.redis.zrange(place, 0, -1) == [mark]
     await rig.redis.delete(place)
     record = await rig.record(first)

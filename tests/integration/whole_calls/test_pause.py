@@ -37,23 +37,25 @@ async def resume(rig: Rig, institution: str | None = None) -> None:
     assert await Pausing(rig.redis).resume(institution, operator="jane", because="done", at=rig.clock.now)
 
 
-async def verify(rig: Rig, call: Call) -> None:
+async def verify(rig: Rig, call: Call, *despite: str) -> None:
     """Let the desk say that the caller was verified."""
-    word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now, despite=despite)
     assert await rig.note(call, word)
 
 
-@pytest.mark.parametrize("sign", [Kind.MISMATCH, Kind.HIGH_RISK])
+@pytest.mark.parametrize(("sign", "fact"), [(Kind.MISMATCH, "voice_mismatch"), (Kind.HIGH_RISK, "high_risk_device")])
 @pytest.mark.parametrize("says_again", [False, True])
-async def test_sign_that_comes_during_a_pause_asks_for_the_word_again(rig: Rig, sign: Kind, says_again: bool) -> None:
+async def test_sign_that_comes_during_a_pause_asks_for_the_word_again(
+    rig: Rig, sign: Kind, fact: str, says_again: bool
+) -> None:
     """Ann verified the caller before another voice or a risky device was seen: her word does not overrule that."""
     await pause(rig)
     call = await rig.begin_call(Happening(sign, 40), Happening(Kind.END, 900), run_s=20)
     await verify(rig, call)
     await rig.run(60)
-    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+    assert "asked by rule 'verified, but evidence against it'" in (await rig.queries.attention()).values()
     if says_again:
-        await verify(rig, call)
+        await verify(rig, call, fact)
     await rig.run(10)
     await resume(rig)
     await rig.run(60)
@@ -67,7 +69,7 @@ async def test_mismatch_after_the_words_enroll_asks_a_person(rig: Rig) -> None:
     await verify(rig, call)
     await rig.run(120)
     assert call.feedback == ["SUCCESSFUL"]
-    assert "asked by rule 'verified, then doubted'" in (await rig.queries.attention()).values()
+    assert "asked by rule 'verified, but evidence against it'" in (await rig.queries.attention()).values()
 
 
 def arrived(rig: Rig, *operations: Operation, since: datetime) -> int:

@@ -21,9 +21,12 @@ LONG_S = 320
 BOOKS = ("default", "demo")
 
 
-async def say(rig: Rig, call: Call, *, late_s: float = 0.0, person_id: str = "p-1") -> None:
+async def say(
+    rig: Rig, call: Call, *, late_s: float = 0.0, person_id: str = "p-1", despite: tuple[str, ...] = ()
+) -> None:
     """Let the desk say that the caller was verified; a worker reads it so many seconds later."""
-    word = Verified(person_id=person_id, validation_type="Other", operator="ann", said_at=rig.clock.now)
+    now = rig.clock.now
+    word = Verified(person_id=person_id, validation_type="Other", operator="ann", said_at=now, despite=despite)
     assert await rig.store.note(rig.call_id(call), word, even_settled=True)
     rig.stage.advance(late_s)
     await rig.run(20)
@@ -74,7 +77,8 @@ async def test_policy_without_a_colour_counts_also_when_it_is_gone(
     )
     call.policies = call.provider.policies = []
     if is_by_desk:
-        await say(rig, call)
+        await rig.run(20)
+        await say(rig, call, despite=("unclassified_seen",))
     await rig.run(100)
     assert rig.ledger(call).get("enroll", 0) == int(is_by_desk)
     assert (await rig.record(call)).life.reason == (Reason.ENROLLED if is_by_desk else Reason.UNDECIDED)
@@ -173,9 +177,11 @@ async def test_sign_that_vanishes_is_remembered(sandbox_asgi: Asgi, redis: Redis
 
 
 async def test_word_of_a_person_does_not_wait_for_the_voice(rig: Rig) -> None:
-    """The desk's word enrolls at once, also against a mismatch, which it overrules."""
+    """The desk's word enrolls at once, also against a mismatch, if it says that it overrules it."""
     call = await rig.begin_call(Happening(Kind.MISMATCH, 2), END, run_s=15, is_pushed=False)
     await say(rig, call)
+    assert call.feedback == []
+    await say(rig, call, despite=("voice_mismatch",))
     assert call.feedback == ["SUCCESSFUL"]
 
 
@@ -258,7 +264,7 @@ async def test_sign_after_an_enroll_on_a_passcode_asks(sandbox_asgi: Asgi, redis
     assert (call.manual_person_id, await rig.queries.attention()) == ("p-1", {})
     await rig.run(120)
     assert (await rig.record(call)).is_settled
-    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but evidence against it'"]
 
 
 async def test_sign_that_comes_with_the_proof_of_an_enroll_asks(sandbox_asgi: Asgi, redis: Redis) -> None:
@@ -272,7 +278,7 @@ async def test_sign_that_comes_with_the_proof_of_an_enroll_asks(sandbox_asgi: As
     assert (call.manual_person_id, (await rig.record(call)).ledger.enroll.state) == ("p-1", EffectState.UNKNOWN)
     call.is_mismatch = True
     await rig.run(60)
-    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but evidence against it'"]
 
 
 async def test_answered_questions_do_not_take_a_doubt_away(sandbox_asgi: Asgi, redis: Redis) -> None:
@@ -283,7 +289,7 @@ async def test_answered_questions_do_not_take_a_doubt_away(sandbox_asgi: Asgi, r
     await rig.run(70)
     rig.stage.happen(call, Kind.ANSWERED_QUESTIONS)
     await rig.run(70)
-    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, then doubted'"]
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but evidence against it'"]
 
 
 async def test_sign_that_was_known_before_an_enroll_in_another_tool_asks_nobody(

@@ -32,7 +32,7 @@ EXPECTED = {
         "verified_too_late": {"verified": True, "verified_in_time": False},
         "voice_not_checked": {"voice_checked": False, "verified_by_desk": False},
         "voice_mismatch": {"voice_mismatch": True, "verified_by_desk": False},
-        "doubted_since_verified": {"doubted_since_verified": True},
+        "evidence_against": {"evidence_against": True},
         "red_policy_seen": {"red": False, "red_seen": True, "verified_by_desk": False},
         "identity_not_established": {"verified": False},
         "nobody_assigned": {"assigned": False},

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.marks import has_opted_in
+from callkeeper.calls.fact_derivation import has_opted_in
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds, verified, word
 
 BY_PASSCODE: dict[str, Any] = {"identity": verified(by_desk=False), "assigned_person_id": "p-1"}
@@ -20,7 +20,6 @@ OPT_INS: dict[str, tuple[dict[str, Any], bool]] = {
         {"identity": verified(), "assign_wish": CORRECTED},
         False,
     ),
-    "a person has, and it was doubted since": ({"identity": replace(verified(), is_doubted=True)}, False),
     "the service has": (BY_PASSCODE, True),
     "the voice has": (BY_VOICE, True),
     "the voice has, and a person calls another one": ({**BY_VOICE, "assign_wish": CORRECTED}, False),
@@ -32,7 +31,11 @@ OPT_INS: dict[str, tuple[dict[str, Any], bool]] = {
     "the voice was rejected": ({**BY_PASSCODE, "rejected_seen": True}, False),
     "the device is a risk": ({**BY_PASSCODE, "risky_device_seen": True}, False),
     "the voice is another": ({**BY_PASSCODE, "mismatch_seen": True}, False),
-    "a person has overruled that": ({"identity": verified(), "mismatch_seen": True}, True),
+    "a person has not named that": ({"identity": verified(), "mismatch_seen": True}, False),
+    "a person has overruled that": (
+        {"identity": replace(verified(), despite=("voice_mismatch",)), "mismatch_seen": True},
+        True,
+    ),
     "an opt-out came after it": ({**BY_PASSCODE, "opted_out_seen": True}, False),
     "an opt-out came before it": ({**BY_PASSCODE, "opted_out_seen": True, "opted_in_last": True}, True),
     "nobody has opted in": ({**BY_PASSCODE, "opted_in_seen": False}, False),

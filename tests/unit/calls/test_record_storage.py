@@ -76,7 +76,7 @@ def test_record_that_no_version_writes_is_an_error(stored: bytes) -> None:
 ALLOWED = {
     *("at", "what", "event_id", "voice_id", "person_id", "kind", "state", "status", "policies", "n", "took_ms"),
     *("rule", "rules", "because", "validation_type", "operator", "token", "candidates", "facts", "forbidden"),
-    *("asked", "tried", "pause", "wish", "trace", "signs", "earlier_calls", "member"),
+    *("asked", "tried", "pause", "wish", "trace", "signs", "earlier_calls", "member", "despite"),
 }
 """What may be written down about a call: ids, words of the Spec, counts, and what people and rules gave as reasons."""
 

@@ -18,7 +18,7 @@ from callkeeper.calls.rules import Outcome
 from callkeeper.calls.statement_folding import (
     NOT_APPLIED,
     UNSEEN,
-    in_shadow,
+    as_heard,
     is_given_up,
     may_reopen,
     may_return,
@@ -100,13 +100,13 @@ def test_statement_is_marked_if_no_live_rule_can_act_on_it(outcome: Outcome) -> 
     """Whoever said it saw that nothing happens. What was said before keeps its mark, or none."""
     only = replace(BOOK, rules=tuple(rule for rule in EAGER if rule.outcome is outcome))
     said = call(identity=verified(), distrusted=word())
-    marked = in_shadow(call(), said, only).statements
+    marked = as_heard(call(), said, only).statements
     assert marked.identity is not None
     assert marked.distrusted is not None
     assert marked.identity.in_shadow is (outcome is Outcome.REJECT)
     assert marked.distrusted.in_shadow is (outcome is Outcome.ENROLL)
-    assert in_shadow(said, said, only) == said
-    assert in_shadow(said, call(), only) == call()
+    assert as_heard(said, said, only) == said
+    assert as_heard(said, call(), only) == call()
 
 
 def test_desk_is_believed_before_the_service() -> None:

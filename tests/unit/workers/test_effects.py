@@ -54,23 +54,29 @@ def test_question_ends_with_its_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "closed_by", "opens", "news"),
+    ("known", "closed_by", "news"),
     [
-        (("red",), "sue", True, ("mismatch",)),
-        (("mismatch", "red"), "sue", False, ()),
-        (("red",), None, True, ()),
-        (None, "sue", False, ()),
+        (("red",), "sue", ("voice_mismatch",)),
+        (("voice_mismatch", "red"), "sue", ()),
+        (("red",), None, ()),
     ],
-    ids=["new sign", "known", "still open", "asked by 0.4.0"],
+    ids=["more evidence", "known", "still open"],
 )
-def test_new_sign_opens_a_question_again(
-    known: tuple[str, ...] | None, closed_by: str | None, opens: bool, news: tuple[str, ...]
+def test_a_question_about_more_evidence_is_another_one(
+    known: tuple[str, ...], closed_by: str | None, news: tuple[str, ...]
 ) -> None:
-    """It is asked from then on, and told once more if it was closed. Of one that 0.4.0 asked the signs are only noted."""
-    held = HeldClaim(call(asked=replace(OPEN, closed_by=closed_by), asked_signs=known))
-    write_decision(as_claim(held), WriteDecision(ASKING, Entry(at=NOW, what="decided"), signs=("mismatch", "red")))
-    expected = replace(OPEN, asked_at=NOW) if opens else replace(OPEN, closed_by=closed_by)
-    assert (held.call.statements.asked, held.call.statements.asked_signs) == (expected, ("mismatch", "red"))
+    """It is asked from then on, and told once more if it was closed."""
+    open_ = replace(OPEN, evidence=known)
+    held = HeldClaim(call(asked=replace(open_, closed_by=closed_by)))
+    step = WriteDecision(ASKING, Entry(at=NOW, what="decided"), evidence=("voice_mismatch", "red"))
+    write_decision(as_claim(held), step)
+    is_same = known == ("voice_mismatch", "red")
+    expected = (
+        replace(open_, closed_by=closed_by)
+        if is_same
+        else replace(open_, asked_at=NOW, evidence=("red", "voice_mismatch"))
+    )
+    assert held.call.statements.asked == expected
     assert (held.entries[-1].signs, held.events) == (news, ["person_asked"] if news else [])
 
 
