@@ -101,7 +101,6 @@ def take_pages(stage: Stage) -> None:
         "calls": "/calls?state=settled",
         "plots": "/plots?span=week",
         "rules": "/rules",
-        "processes": "/processes",
         "message": f"/outcomes/message?id={message.decode()}",
     }.items():
         page = stage.board(path, viewport=PAGE)

@@ -24,7 +24,7 @@ PATHS = (
     "/calls",
     "/audit",
 )
-SEEN_WITH_MORE_ON_THEM = ("/plots", "/rules", "/processes")
+SEEN_WITH_MORE_ON_THEM = ("/plots", "/rules")
 """For every change, ``test_figures_rules_processes.py`` looks at these, with every fold open and in both colours."""
 
 

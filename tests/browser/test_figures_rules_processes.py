@@ -32,7 +32,6 @@ def pages(running: Stack) -> list[str]:
     return [
         "/plots?institution=cu-1&span=week",
         "/rules",
-        "/processes",
         f"/outcomes/message?id={message}",
     ]
 
@@ -64,7 +63,7 @@ def test_header_is_one_line_on_a_laptop(stage: Stage) -> None:
     """At 1280 pixels the field for searching gives way, so that the header of no page wraps, with a button to log out."""
     page = stage.page(viewport={"width": 1280, "height": 800})
     log_out = "who => { who.innerHTML = '<span>a.longer.name@bank.example</span><button>Log out</button>' }"
-    for path in ("/incidents", "/processes"):
+    for path in ("/incidents", "/rules"):
         stage.turn(page, path)
         page.locator(".who").evaluate(log_out)
         assert page.locator("header.top").evaluate("header => header.offsetHeight") < 60, path
@@ -130,7 +129,7 @@ def test_pages_are_readable_on_paper(stage: Stage, pages: list[str]) -> None:
 def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> None:
     """The real worker tells of its shift, the web process of its streams; both use the rules in force."""
     board = stage.board()
-    page = stage.board("/processes")
+    page = stage.board("/incidents")
     rows = page.locator(".process-table tbody tr")
 
     def page_tells_of_a_stream() -> int:
@@ -140,6 +139,4 @@ def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> 
     expect(rows.filter(has_text="worker")).to_contain_text(re.compile(r"shift of \d+ s, .* in flight|waits for a job"))
     until(page_tells_of_a_stream, 20, "the web process to have told of its stream")
     expect(page.locator(".process-table")).not_to_contain_text("not in force")
-    page.locator("#content").get_by_role("link", name="Jobs in the RQ dashboard").click()
-    expect(page).to_have_url(re.compile(r"/rq/"))
     board.close()

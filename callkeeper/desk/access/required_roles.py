@@ -66,7 +66,6 @@ RULES: Final = (
     _rule("GET", r"/board/stream", Role.VIEWER, AuditEvent.VIEWED),
     _rule("GET", r"/board/operations", Role.VIEWER),
     _rule("GET", r"/board/plots", Role.VIEWER),
-    _rule("GET", r"/board/processes", Role.VIEWER, for_all=True),
     _rule("GET", r"/board/rules", Role.VIEWER, for_all=True),
     _rule("GET", r"/board/find", Role.VIEWER),
     _rule("POST", r"/board/find", Role.VIEWER, AuditEvent.SEARCHED),

@@ -41,7 +41,6 @@ from callkeeper.desk.board.message_page import MessagePage
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
-from callkeeper.desk.board.processes_page import ProcessesPage
 from callkeeper.desk.board.renderer import STATIC, Renderers, groups_in, sifted
 from callkeeper.desk.board.rows import address_of
 from callkeeper.desk.board.rules_page import RulesPage
@@ -102,7 +101,6 @@ class Board:
             *AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers).routes(),
             *plots.routes(),
             *RulesPage(redis, keys, desk.book, self.renderers, now=now, archive=desk.archive).routes(),
-            *ProcessesPage(redis, keys, self.renderers).routes(),
         ]
         self._incidents = IncidentReader(redis, keys)
         self._open = OpenStreams(streams_per_person)

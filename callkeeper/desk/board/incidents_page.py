@@ -1,4 +1,4 @@
-"""The page of incidents: who has acknowledged which, the forms that do and end that, and the button that tries again."""
+"""The page of incidents: who has acknowledged which, the forms that do and end that, a button, and the processes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +12,17 @@ from starlette.routing import Route
 
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
 from callkeeper.calls.incident_detection import incidents_of
-from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.breakers import retry_service
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.rules_in_force import RulesInForce
+from callkeeper.calls.stored_value import readable
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.board.form_handlers import FormRefused, form_route, operator_of
+from callkeeper.desk.board.process_rows import SHOWN, rows_of
 from callkeeper.desk.board.renderer import Renderers
 
 LENGTHS: Final = {
@@ -60,27 +64,23 @@ class IncidentsPage:
     ) -> Response:
         """Show the incidents, with the forms that the visitor may send. ``typed``: the fields of one that was refused."""
         person = visitor_of(request).person
+        signals = await self._signals.read()
+        in_force = readable(await in_bytes(self._redis).get(self._keys.rules), RulesInForce)
+        rows = rows_of(signals.processes, signals.now, in_force.digest if in_force is not None else "")
         return self._renderers.page(
             request,
             "incidents.html",
+            processes=rows[:SHOWN] if person.institutions is None else [],
+            left_out=max(0, len(rows) - SHOWN),
             problem=problem,
             page_address=self._base,
-            incidents=_together(await self._incidents(person), person),
+            incidents=_together(_seen_by(person, signals), person),
             may_change=person.may(Role.SUPERVISOR),
             is_of_all=person.institutions is None,
             lengths=LENGTHS,
             typed=typed or {},
             has_retried="retried" in request.query_params,
         )
-
-    async def _incidents(self, person: Person) -> list[Incident]:
-        """Return what a person may see."""
-        found = incidents_of(await self._signals.read())
-        shown = [each for each in found if not each.institution_key or person.may_see(each.institution_key)]
-        shown = [incident for incident in shown if incident.weight is not Weight.NOTE]
-        if person.institutions is None:
-            return shown
-        return [replace(each, advice=each.limited_advice or each.advice) for each in shown]
 
     async def _acknowledge(self, request: Request, form: Mapping[str, str]) -> str:
         if form.get("lasts") not in LENGTHS:
@@ -110,7 +110,7 @@ class IncidentsPage:
             raise FormRefused(400, "Choose an incident.")
         if person.institutions is not None and not (key and person.may_see(key)):
             raise FormRefused(403, "You may not do this for all institutions.")
-        found = [one for one in await self._incidents(person) if one.kind == kind]
+        found = [one for one in _seen_by(person, await self._signals.read()) if one.kind == kind]
         cards = [one for one in _together(found, person) if one.institution_key == key]
         cards = [one for one in cards if not one.institutions or one.known == form.get("known", "")]
         keys = {each for one in cards for each in one.institutions or (key,)}
@@ -124,6 +124,16 @@ class IncidentsPage:
         operator_of(visitor_of(request).person)
         await retry_service(self._redis, self._keys)
         return f"{self._base}?retried=1"
+
+
+def _seen_by(person: Person, signals: Signals) -> list[Incident]:
+    """Return the incidents that a person may see."""
+    found = incidents_of(signals)
+    shown = [each for each in found if not each.institution_key or person.may_see(each.institution_key)]
+    shown = [incident for incident in shown if incident.weight is not Weight.NOTE]
+    if person.institutions is None:
+        return shown
+    return [replace(each, advice=each.limited_advice or each.advice) for each in shown]
 
 
 def _together(found: Sequence[Incident], person: Person) -> list[Incident]:

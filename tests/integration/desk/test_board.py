@@ -63,7 +63,7 @@ async def test_board_counts_states_and_folds_the_many(rig: BoardRig) -> None:
 async def test_pages_bring_nothing_inline_and_nothing_from_elsewhere(rig: BoardRig) -> None:
     """Every page lives on files of its own host: no script, style or handler within it, no other address."""
     call = await rig.begin_call(END, run_s=3, is_pushed=False)
-    for path in ("", of(call), "/pausing", "/outcomes", "/plots", "/rules", "/processes", f"/institutions/{KEY}"):
+    for path in ("", of(call), "/pausing", "/outcomes", "/plots", "/rules", "/incidents", f"/institutions/{KEY}"):
         page = await rig.page(path)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", page), path
         assert not re.search(r"(?:src|href|action)=\"(?!/|#)", page), path

@@ -1,8 +1,7 @@
-"""The page of processes over a whole callkeeper: who reports, what each does, who is missing."""
+"""The table of processes over a whole callkeeper: who reports, what each does."""
 
 import asyncio
 import html
-import time
 
 import pytest
 from redis import Redis as BlockingRedis
@@ -12,7 +11,6 @@ from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
-from callkeeper.calls.metrics.signals import note_unstarted
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
@@ -33,30 +31,21 @@ async def rig(begun_now: None, board_rig: BoardRig, redis: Redis, blocking_redis
 
 
 async def test_processes_are_shown_with_what_they_do(rig: BoardRig) -> None:
-    """Host, release, rules, CPU, memory, last report, and what each does now; a worker's words are text, no markup."""
-    page = html.unescape(await rig.page("/processes"))
+    """Host, release, rules, CPU, last report, and what each does now; a worker's words are text, no markup."""
+    page = html.unescape(await rig.page("/incidents"))
     for shown in ("box-2", "0.4.0", "bbbb", "not in force", "87 %", "shift of 12 s, 3 calls, 1 listing in flight"):
         assert shown in page
-    for shown in ("box-1", "0 open streams", ">90<", "0 s ago", 'href="/rq/"'):
+    for shown in ("box-1", "0 open streams", "0 s ago"):
         assert shown in page
     assert "checks; <b>" in page
-    assert "checks; <b>" not in await rig.page("/processes")
-
-
-async def test_processes_that_are_missing_are_named(rig: BoardRig, blocking_redis: BlockingRedis) -> None:
-    """One that stopped without shutting down, and one that did not start."""
-    await rig.redis.zadd(Keys().running, {"worker box-9-5-dead": (time.time() - 60) * 1000})
-    note_unstarted(blocking_redis, Keys(), "web")
-    page = await rig.page("/processes")
-    assert "<b>box-9</b> stopped reporting" in page
-    assert "did not start at" in page
+    assert "checks; <b>" not in await rig.page("/incidents")
 
 
 async def test_process_of_an_earlier_release_is_shown_without_what_it_does(rig: BoardRig) -> None:
     """Releases up to 0.3.0 do not say what they do, nor some the rest: the page still has their line."""
     key = Keys().process("box-2-77-abcd")
     await rig.redis.hdel(key, "doing", "cpu", "version", "rules", "ahead")
-    page = await rig.page("/processes")
+    page = await rig.page("/incidents")
     assert "not reported by this release" in page
     [old] = [process for process in await FigureReader(rig.redis).processes() if process.kind == "worker"]
     assert (old.cpu, old.doing, old.version) == (None, None, "")
@@ -65,7 +54,7 @@ async def test_process_of_an_earlier_release_is_shown_without_what_it_does(rig: 
 async def test_page_without_processes_says_so(rig: BoardRig) -> None:
     """Nothing reports: an empty table would look like a fault of the page."""
     await rig.redis.delete(Keys().processes)
-    assert "No process reports." in await rig.page("/processes")
+    assert "No process reports." in await rig.page("/incidents")
 
 
 class SlowShift(Shift):

@@ -1,30 +1,19 @@
-"""The page of processes: where each runs, its release and rules, its CPU and memory, and what it does now."""
+"""The table of processes: where each runs, its release and rules, its CPU, and what it does now."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from redis.asyncio import Redis
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
 from callkeeper.calls.metrics.process_activity import Doing
-from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.metrics.snapshot import Process, read_present
+from callkeeper.calls.metrics.snapshot import Process
 from callkeeper.calls.schedule.reads import BUSY
-from callkeeper.calls.store.in_bytes import in_bytes
-from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import RulesInForce
-from callkeeper.calls.stored_value import readable
-from callkeeper.desk.board.renderer import Renderers
 
 LATE: Final = timedelta(seconds=3)
 """A process reports every second. One that has not for so long is marked."""
 
 SHOWN: Final = 200
-"""How many processes the page shows."""
+"""How many processes are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,34 +83,3 @@ def rows_of(processes: Sequence[Process], now: datetime, rules: str) -> list[Pro
         for process in processes
     ]
     return sorted(rows, key=lambda row: (row.process.kind != "worker", row.process.host, row.process.since))
-
-
-class ProcessesPage:
-    """Answers one request."""
-
-    def __init__(self, redis: Redis, keys: Keys, renderers: Renderers) -> None:
-        self._redis = redis
-        self._keys = keys
-        self._signals = SignalReader(redis, keys)
-        self._renderers = renderers
-
-    def routes(self) -> list[Route]:
-        return [Route(f"{self._renderers.base}/processes", self.show)]
-
-    async def show(self, request: Request) -> Response:
-        """Show the processes that report, and those that stopped or did not start."""
-        signals = await self._signals.read()
-        in_force = readable(await in_bytes(self._redis).get(self._keys.rules), RulesInForce)
-        rows = rows_of(signals.processes, signals.now, in_force.digest if in_force is not None else "")
-        return self._renderers.page(
-            request,
-            "processes.html",
-            rows=rows[:SHOWN],
-            left_out=max(0, len(rows) - SHOWN),
-            busy_percent=round(BUSY * 100),
-            vanished=signals.vanished,
-            unstarted=signals.unstarted,
-            present=await read_present(self._redis, keys=self._keys),
-            cores=sum(row.process.cpu or 0.0 for row in rows),
-            memory=sum(row.process.memory for row in rows),
-        )

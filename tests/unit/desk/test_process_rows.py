@@ -1,4 +1,4 @@
-"""The page of processes: what each does, and what is odd about it."""
+"""The table of processes: what each does, and what is odd about it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,7 +7,7 @@ import pytest
 from callkeeper.calls.metrics.process_activity import MOST_WORDS, Doing, encode_doing
 from callkeeper.calls.metrics.snapshot import Process
 from callkeeper.calls.stored_value import readable
-from callkeeper.desk.board.processes_page import doing_words, rows_of
+from callkeeper.desk.board.process_rows import doing_words, rows_of
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 
