@@ -48,7 +48,7 @@ from callkeeper.service import (
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from workers.claimed_call import Claim
 from workers.counting import unknown_names
-from workers.other_calls import note_recognised
+from workers.other_calls import find_beside
 from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Wanted, Why
 
@@ -287,7 +287,7 @@ async def read(claim: Claim) -> None:
     if not claim.is_over:
         unanswered = must_read_first(claim.call) and claim.now - (claim.call.plan.last_check_at or claim.now) < JUST_NOW
         take_in(claim, phone_call)
-        await note_recognised(claim)
+        await find_beside(claim)
         if unanswered:  # stored details can be read, so it is not the service that is away
             await _without_result(claim, "unanswered")
 
@@ -428,7 +428,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     took_ms = int((claim.now - now).total_seconds() * 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
-    await note_recognised(claim)
+    await find_beside(claim)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
     await _tell_whether_checks_work(claim)
 

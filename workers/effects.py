@@ -23,6 +23,7 @@ from callkeeper.calls.effect_resolution import (
     after_turning_away,
     word_for,
 )
+from callkeeper.calls.fact_derivation import naming_other_call
 from callkeeper.calls.informed_words import in_words
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
@@ -47,7 +48,7 @@ from callkeeper.service import (
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id
 from workers.checks import note_misnamed
 from workers.claimed_call import Claim
-from workers.other_calls import why_not_enroll, would_undo_an_enroll
+from workers.other_calls import find_beside, would_undo_an_enroll
 
 MOST_NOTES: Final = 500
 """How many characters of notes the service takes (Assumed: ``notes-length``)."""
@@ -88,7 +89,8 @@ def _with_question(claim: Claim, step: WriteDecision, verdict: Verdict) -> tuple
     was_closed = asked is not None and asked.closed_by is not None
     if asked is None or was_closed:
         claim.tools.log.warning("person_asked", rule=verdict.rule if asked is None else asked.rule)
-    asked = asked or Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
+    because = naming_other_call(claim.call, verdict.rule, verdict.because)
+    asked = asked or Asked(rule=verdict.rule, because=because, asked_at=claim.now)
     asked = replace(asked, asked_at=claim.now, closed_by=None, evidence=(*known, *news))
     return replace(said, asked=asked), news if was_closed else ()
 
@@ -150,9 +152,7 @@ async def _why_given_up(claim: Claim, kind: EffectKind) -> str | None:
     """Return why an effect is given up: what was done to the call or its member before, or since; None if it is not."""
     match kind:
         case EffectKind.ENROLL:
-            if _may_have_been_rejected(claim):
-                return RECORD_LOST
-            return await why_not_enroll(claim)
+            return RECORD_LOST if _may_have_been_rejected(claim) else None
         case EffectKind.REJECT:
             return ENROLLED_SINCE if await would_undo_an_enroll(claim) else None
         case EffectKind.ASSIGN:
@@ -274,6 +274,13 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     if (because := await _why_given_up(claim, kind)) is not None:
         establish(claim, Establish(kind, EffectState.REFUSED, because))
         return
+    if kind is EffectKind.ENROLL:
+        known = claim.call.ledger.beside
+        await find_beside(claim, anew=True)
+        if claim.call.ledger.beside != known:
+            return  # it is decided again
+        if claim.call.seen.person_id is not None:
+            await claim.tools.store.members.announce(claim.call_id, claim.call.seen.person_id, claim.now)
     intended = claim.call
     effect = _booked(claim, kind)
     claim.set_effect(kind, effect)

@@ -1,79 +1,53 @@
-"""Looks at the other calls of a call's member before an enroll or a reject is sent, and when the voice is recognised.
+"""Looks at the other calls of a call's member: once the caller is established, and before an enroll or a reject is sent.
 
-Two callers at once who are both taken for the member are two people: a person finds out who is who. And a reject takes
-back every enroll of its member, also one that came after its reason.
+Two callers at once who are both established as the member are two people: no rule enrolls either, and a person finds out who
+is who. And a reject takes back every enroll of its member, also one that came after its reason.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, UNDER_WAY, EffectKind
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, RECOGNISED_BESIDE, is_repeated
+from callkeeper.calls.effect_ledger import UNDER_WAY, EffectKind
+from callkeeper.calls.effect_resolution import is_repeated
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.member_evidence import is_enrolled, recognised_member
-from callkeeper.calls.notes import EnrolledBeside
+from callkeeper.calls.member_evidence import established_member, is_enrolled
+from callkeeper.calls.note_folding import fold_beside
+from callkeeper.calls.notes import SameMember
 from callkeeper.calls.record import Call
 from callkeeper.calls.redis_restart import before_jumps, catch_up
 from callkeeper.calls.statement_folding import received_at
 from workers.claimed_call import Claim
 
 
-async def why_not_enroll(claim: Claim) -> str | None:
-    """Return why an enroll is left to a person: the member was enrolled, or is recognised, in a call beside this one.
+async def find_beside(claim: Claim, *, anew: bool = False) -> None:
+    """Find the calls at the same time whose callers are established as the same member, and tell them of this one.
 
-    If a person verified this caller, the enroll is sent. A call beside it that a rule has enrolled is then listed for a
-    person. It is not if this enroll was given up before: whoever says it again knows of both calls.
-
-    This call's enroll is announced before the others are looked up, so of two enrolls that are sent at the same moment
-    at least one finds the other.
-    """
-    members, person_id = claim.tools.store.members, claim.call.seen.person_id
-    if person_id is not None:
-        await members.announce(claim.call_id, person_id, claim.now)
-    if person_id is None or (began_at := _began_at(claim)) is None:
-        return None
-    key, since = claim.call_id.institution_key, _oldest_since(claim, began_at)
-    enrolled = await _beside(claim, began_at, await members.enrolled_since(key, person_id, since), _may_be_enrolled)
-    enroll = claim.call.ledger.enroll
-    if enroll.operator is None:
-        if enrolled:
-            return ENROLLED_SINCE
-        others = await members.recognised_since(key, person_id, since)
-        is_beside = await _beside(claim, began_at, others, lambda other: recognised_member(other) == person_id)
-        return RECOGNISED_BESIDE if is_beside else None
-    if enroll.failed != ENROLLED_SINCE:
-        await _note_enrolled_beside(claim, enrolled)
-    return None
-
-
-async def note_recognised(claim: Claim) -> None:
-    """Store that the caller has the member's voice, and have calls beside this one that a rule has enrolled listed.
-
-    It is stored before the others are looked up, for the same reason as in `why_not_enroll`. The record is written before
-    that: whoever finds this call looks there for what the voice showed.
+    It is done once the caller is established, while another one is known, and (``anew``) directly before an enroll. This
+    call is stored before the others are looked up, so of two at the same moment at least one finds the other; and its record
+    is written before that, because whoever finds it looks there.
 
     Raises:
         WriteRefused: Another worker holds the call now.
     """
-    members, person_id = claim.tools.store.members, recognised_member(claim.call)
-    if person_id is None or person_id == claim.call.ledger.recognised_for or claim.call.is_settled:
+    members, person_id, ledger = claim.tools.store.members, established_member(claim.call), claim.call.ledger
+    is_news = person_id is not None and person_id != ledger.established_for
+    if claim.call.is_settled or not (is_news or ledger.beside or anew):
         return
-    await claim.keep()
-    await members.recognise(claim.call_id, person_id, claim.now)
-    if (began_at := _began_at(claim)) is not None:
-        found = await members.enrolled_since(claim.call_id.institution_key, person_id, _oldest_since(claim, began_at))
-        await _note_enrolled_beside(claim, await _beside(claim, began_at, found, _may_be_enrolled))
-    claim.call = replace(claim.call, ledger=replace(claim.call.ledger, recognised_for=person_id))
-
-
-async def _note_enrolled_beside(claim: Claim, enrolled: dict[CallId, Call]) -> None:
-    """Note in the calls that a rule has enrolled that this caller is the member, too. They are then listed for a person."""
-    for call_id, other in enrolled.items():
-        if other.ledger.enroll.state in {*DONE, *UNDER_WAY} and other.ledger.enroll.operator is None:
-            note = EnrolledBeside(voice_id=claim.call_id.voice_id)
+    found: dict[CallId, Call] = {}
+    if person_id is not None:
+        if is_news:
+            await claim.keep()
+        await members.establish(claim.call_id, person_id, claim.now)
+        found = await _beside(claim, person_id)
+    claim.call, lines = fold_beside(claim.call, [other.voice_id for other in found], claim.now)
+    claim.entries += lines
+    for call_id, other in found.items():
+        if claim.call_id.voice_id not in other.ledger.beside:
+            note = SameMember(voice_id=claim.call_id.voice_id)
             await claim.tools.store.note(call_id, note, even_settled=True)
+    claim.call = replace(claim.call, ledger=replace(claim.call.ledger, established_for=person_id))
 
 
 async def would_undo_an_enroll(claim: Claim) -> bool:
@@ -96,20 +70,20 @@ async def would_undo_an_enroll(claim: Claim) -> bool:
     return False
 
 
-def _oldest_since(claim: Claim, began_at: datetime) -> datetime:
-    """Return the earliest time at which a call that went on when this one began may have been enrolled."""
-    longest = timedelta(seconds=claim.tools.book.maximum_age_s)
-    return before_jumps(began_at, claim.tools.store.jumps) - longest
-
-
-async def _beside(
-    claim: Claim, began_at: datetime, found: Iterable[str], speaks: Callable[[Call], bool]
-) -> dict[CallId, Call]:
-    """Return the other calls of ``found`` that went on while this one did, and of which ``speaks`` holds."""
+async def _beside(claim: Claim, person_id: str) -> dict[CallId, Call]:
+    """Return the other calls of a person who is established in them, and which went on while this one did."""
+    key, began_at = claim.call_id.institution_key, _began_at(claim, claim.call)
+    if began_at is None:
+        return {}
+    longest = timedelta(seconds=claim.tools.book.maximum_age_s)  # no call goes on for longer
+    since = before_jumps(began_at, claim.tools.store.jumps) - longest
     beside = {}
-    for call_id in await _others(claim, found):
+    for call_id in await _others(claim, await claim.tools.store.members.established_since(key, person_id, since)):
         other = await claim.tools.store.record(call_id)
-        if other is not None and speaks(other) and not _was_over(claim, other, began_at):
+        if other is None or established_member(other) != person_id:
+            continue
+        other = catch_up(other, claim.tools.store.jumps)
+        if not (_was_over(other, claim.call, began_at) or _was_over(claim.call, other, _began_at(claim, other))):
             beside[call_id] = other
     return beside
 
@@ -121,26 +95,29 @@ async def _others(claim: Claim, found: Iterable[str]) -> list[CallId]:
     return [end for end in dict.fromkeys(ends) if end != claim.call_id]
 
 
-def _was_over(claim: Claim, other: Call, began_at: datetime) -> bool:
-    """Tell whether another call was over when this one began: by Redis's clock, or else by the service's.
+def _was_over(one: Call, other: Call, other_began_at: datetime | None) -> bool:
+    """Tell whether a call was over when another one began: by Redis's clock, or else by the service's.
 
     If the end was read late, only the service's record shows when it was. One that was lost or given up has no end.
     """
-    life, started_at = catch_up(other, claim.tools.store.jumps).life, _started_at(claim.call)
-    over_at, changed_at = life.ended_at or life.settled_at, life.changed_at_end
-    if over_at is not None and over_at <= began_at:
+    over_at, changed_at, started_at = (
+        one.life.ended_at or one.life.settled_at,
+        one.life.changed_at_end,
+        _started_at(other),
+    )
+    if over_at is not None and other_began_at is not None and over_at <= other_began_at:
         return True
     return changed_at is not None and started_at is not None and changed_at <= started_at
 
 
-def _began_at(claim: Claim) -> datetime | None:
-    """Return when the call began, by Redis's clock; None if that is not known.
+def _began_at(claim: Claim, call: Call) -> datetime | None:
+    """Return when a call began, by Redis's clock; None if that is not known.
 
     The service says how old it is, as far as its clock is known. We may have heard of it late.
     """
-    life, now = claim.call.life, claim.now
+    life, now = call.life, claim.now
     heard_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
-    age = claim.tools.clock.age(_started_at(claim.call), now, claim.item.epoch, may_be_old=False)
+    age = claim.tools.clock.age(_started_at(call), now, claim.item.epoch, may_be_old=False)
     return heard_at if heard_at is None or age is None else min(heard_at, now - age)
 
 

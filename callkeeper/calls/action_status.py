@@ -71,10 +71,6 @@ _MEANINGS = {
         "the member was enrolled in another call since (a reject would take that back): to send it all the same, say it "
         "once more"
     ),
-    "recognised_beside": (
-        "the voice of another caller at the same time is the member's: find out who this one is. To enroll this one all the "
-        "same, say it once more"
-    ),
     "record_lost": (
         "Redis lost the record of the call, which has ended: somebody may have rejected the voice. Look at the service's "
         "record; to send it all the same, say it once more"
@@ -385,7 +381,7 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return PENDING if len(doubts) == 1 else _held("effect_not_named")
     said = call.statements
     asked_closed_by = said.asked.closed_by if said.asked is not None else None
-    seen_by = (said.unenroll_closed_by, call.ledger.beside_closed_by, said.opt_out_closed_by, asked_closed_by)
+    seen_by = (said.unenroll_closed_by, said.opt_out_closed_by, asked_closed_by)
     closed_by = next(filter(None, seen_by), None)
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)

@@ -138,11 +138,7 @@ def without_service_words(why: str) -> str:
 NO_CLEAR_ANSWER = "no clear answer came"
 
 ENROLLED_SINCE = "the member was enrolled since"
-"""The ``refusal`` of an effect that is given up because of another enroll of the member. A reject would take that enroll
-back. With an enroll, two callers would have been verified as the member at the same time."""
-
-RECOGNISED_BESIDE = "the member's voice was recognised in another call"
-"""The ``refusal`` of an enroll that is given up because another caller at the same time has the voice of the member."""
+"""The ``refusal`` of a reject that is given up because it would take back a later enroll of the member."""
 
 RECORD_LOST = "Redis has lost the call's record"
 """The ``refusal`` of an enroll that is given up because the call had ended and its lost record may have had a reject."""
@@ -152,7 +148,6 @@ HELD_BACK = "the law held it back until the call was settled"
 
 GIVEN_UP_BECAUSE = {
     ENROLLED_SINCE: "enrolled_since",
-    RECOGNISED_BESIDE: "recognised_beside",
     RECORD_LOST: "record_lost",
     HELD_BACK: "call_settled",
 }
@@ -364,17 +359,6 @@ def is_enrolled_despite_opt_out(call: Call) -> bool:
     return is_out and is_enrolled(call) and call.statements.opt_out_closed_by is None
 
 
-ENROLLED_BESIDE = "enrolled on nobody's word beside another caller"
-"""The attention reason of a call that a rule has enrolled: another caller, in a call at the same time, is the same member by
-a person's word or by the voice."""
-
-
-def is_enrolled_beside_another(call: Call) -> bool:
-    """Tell whether a rule has enrolled the call beside the member's, and nobody has seen that."""
-    is_open = call.ledger.enrolled_beside is not None and call.ledger.beside_closed_by is None
-    return is_open and is_enrolled(call) and not is_rejected(call)
-
-
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
     others, rejected, said = other_callers(call), rejected_member(call), call.statements
@@ -414,7 +398,6 @@ def attention_reasons(call: Call) -> list[str]:
     return [
         *(f"{kind} unresolved" for kind in unresolved(call)),
         *([trouble] if (trouble := enroll_trouble(call)) else []),
-        *([ENROLLED_BESIDE] if is_enrolled_beside_another(call) else []),
         *([OPTED_OUT] if is_enrolled_despite_opt_out(call) else []),
         *(failure(kind, call) for kind in failures(call)),
         *([f"{ASKED} {question.rule!r}"] if question is not None else []),
@@ -451,13 +434,6 @@ def fold_member_rejected(call: Call, now: datetime) -> Call:
         return call
     next_read_at = call.plan.next_read_at if call.is_settled else now + timedelta(seconds=RECHECK_S[0])
     return replace(call, plan=replace(call.plan, recheck_from=now, next_read_at=next_read_at))
-
-
-def fold_enrolled_beside(call: Call, voice_id: str) -> Call:
-    """Record that another caller is the member, in a call that went on while this one did."""
-    if call.ledger.enrolled_beside == voice_id:
-        return call
-    return replace(call, ledger=replace(call.ledger, enrolled_beside=voice_id, beside_closed_by=None))
 
 
 def fold_rejected(call: Call, now: datetime) -> Call:

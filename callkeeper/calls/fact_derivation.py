@@ -110,6 +110,7 @@ def _derived(call: Call, obstacles: Obstacles, policies: Policies, now: datetime
         and seen.person_id is not None
         and distrusted.member not in {None, seen.person_id},
         named_as_another=seen.person_id is not None and named_by_desk(call) is not None,
+        same_member_live=bool(ledger.beside),
         voice_of_another=_has_voice_of_another(seen),
         evidence_against=False,  # follows from the others
         opted_out=seen.opted_out,
@@ -177,7 +178,14 @@ def _derived(call: Call, obstacles: Obstacles, policies: Policies, now: datetime
 def earlier_calls_of(call: Call) -> dict[str, str]:
     """Return the voice ids of the calls behind facts such as ``rejected_before``, as far as they are known."""
     calls = call.seen.earlier_marks.calls if call.seen.earlier_marks is not None else {}
-    return {f"{kind}_before": voice_id for kind, voice_id in calls.items()}
+    beside = {"same_member_live": call.ledger.beside[-1]} if call.ledger.beside else {}
+    return {**{f"{kind}_before": voice_id for kind, voice_id in calls.items()}, **beside}
+
+
+def naming_other_call(call: Call, rule: str, because: str) -> str:
+    """Return why a person is asked, with the other call that it is about, if it is about one."""
+    other = earlier_calls_of(call).get(rule)
+    return because if other is None else f"{because}. The other call is {other}."
 
 
 _UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))
@@ -248,14 +256,14 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
     reading = call.seen.reading
     if reading is None:
         return None, None
-    shown, is_ours = reading.research_status, _is_about(call, reading.research_voice_id)
+    shown, is_ours = reading.research_status, is_about(call, reading.research_voice_id)
     ours, other = (shown, None) if is_ours else (None, shown)
-    are_ours = [_is_about(call, about) for about in call.seen.frauds]
+    are_ours = [is_about(call, about) for about in call.seen.frauds]
     return FRAUD if True in are_ours else ours, FRAUD if False in are_ours else other
 
 
-def _is_about(call: Call, voice_id: str | None) -> bool:
-    """Tell whether a research case that names a voice id is about this call."""
+def is_about(call: Call, voice_id: str | None) -> bool:
+    """Tell whether a voice id, real or alternate, is this call's."""
     ours = (call.voice_id, call.names.alternate_id)
     return voice_id is not None and any(is_same_id(voice_id, one) for one in ours if one is not None)
 

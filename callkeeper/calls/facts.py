@@ -314,6 +314,12 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             "opt-in came later of a caller who was established as the member; see Other calls"
         ),
     ] = False
+    same_member_live: Annotated[
+        bool,
+        Says(
+            "another call went on at the same time, and both callers are the same member: verified, enrolled or by the voice"
+        ),
+    ] = False
     voice_of_another: Annotated[
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False

@@ -23,6 +23,7 @@ EVIDENCE: Final[Mapping[str, str]] = {
     "fraud_before": "an investigator found fraud in an earlier call of this member or number",
     "suspected_before": "something spoke against the caller in an earlier call of this member or number",
     "unenrolled_before": "an enroll of this member or number was taken back in an earlier call",
+    "same_member_live": "the caller of another call at the same time is the same member",
     "enroll_unresolved": "an enroll was sent, and nobody knows whether it was carried out: look at the service's record",
 }
 """What a person may overrule, by the name of its fact: all but the last speaks against the caller's identity."""

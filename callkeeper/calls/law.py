@@ -22,6 +22,7 @@ class Article:
     ``unless_against_mismatch``: does not apply to a rule that may enroll against a mismatch.
     ``unless_in_shadow``: does not apply to a rule in shadow.
     ``unless_person_stays``: does not apply to an assign of the person whom the record names already.
+    ``asks``: while it applies, a person is asked at once, whatever the rules ask for (`question`).
     """
 
     name: str
@@ -33,6 +34,7 @@ class Article:
     unless_against_mismatch: bool = False
     unless_in_shadow: bool = False
     unless_person_stays: bool = False
+    asks: bool = False
 
 
 def _article(name: str, forbids: set[EffectKind], meaning: str, /, **when: Value) -> Article:
@@ -43,6 +45,9 @@ def _replacing(name: str, meaning: str, /, **when: Value) -> Article:
     """Return an article about an assign that would replace the call's person."""
     return replace(_article(name, {_ASSIGN}, meaning, assigned=True, **when), unless_person_stays=True)
 
+
+SAME_MEMBER_LIVE = "same_member_live"
+"""The fact, and the article, of two callers at once who are the same member."""
 
 _RED_ALONE = "a red policy alone does not reject a caller"
 
@@ -232,6 +237,17 @@ LAW: tuple[Article, ...] = (
         "it again, despite `enroll_unresolved`",
         enroll_unresolved=True,
     ),
+    replace(
+        _article(
+            SAME_MEMBER_LIVE,
+            {_ENROLL},
+            "the caller of another call at the same time is the same member, by a proof, a person's word or the voice: one "
+            "of the two is not. Find out who is who; only a person's verification leads to an enroll",
+            same_member_live=True,
+            verified_by_desk=False,
+        ),
+        asks=True,
+    ),
     _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
     _article(
         "unenrolled", {_ENROLL}, "a reject of the member took the enroll back: it is not repeated", unenrolled=True
@@ -368,6 +384,16 @@ def forbidden(
             and not (person_stays and article.unless_person_stays)
         ]
     )
+
+
+def question(facts: Facts) -> Article | None:
+    """Return the article because of which a person is asked now; None if none is, or the caller was rejected already."""
+    if facts.rejected or facts.distrusted:
+        return None
+    return next((one for one in _ASKING if all(getattr(facts, name) == value for name, value in one.when)), None)
+
+
+_ASKING = tuple(article for article in LAW if article.asks)
 
 
 def articles(kind: EffectKind, *, on_red_alone: bool = False, against_mismatch: bool = False) -> tuple[Article, ...]:

@@ -104,10 +104,15 @@ def enrolled_member(call: Call) -> str | None:
     return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
 
 
-def recognised_member(call: Call) -> str | None:
-    """Return as whom the voice of the caller was recognised, if that member stands on the call and nobody rejected it."""
-    person_id = call.seen.person_id
-    return person_id if person_id in call.seen.authenticated_members and not is_rejected(call) else None
+def established_member(call: Call) -> str | None:
+    """Return as whom the caller is established: the member who stands on the call, and nobody if the voice was rejected.
+
+    It does not matter how: verified by a person or by the service, enrolled, or recognised by the voice.
+    """
+    member, identity = call.seen.person_id, call.statements.identity
+    is_verified = identity is not None and identity.person_id == member
+    is_known = is_verified or enrolled_member(call) == member or member in call.seen.authenticated_members
+    return member if is_known and not is_rejected(call) else None
 
 
 def rejected_member(call: Call) -> str | None:

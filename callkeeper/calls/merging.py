@@ -10,6 +10,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.fact_derivation import is_about
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan
 from callkeeper.calls.seen_folding import joined
@@ -85,6 +86,10 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
         statements=_statements(before, other.statements),
     )
     call = without_withdrawn(call)
+    beside = tuple(
+        [one for one in call.ledger.beside if not is_about(call, one)]
+    )  # each record may have found the other
+    call = replace(call, ledger=replace(call.ledger, beside=beside))
     if is_given_up(call) and call.statements != before:
         return returned(call)
     identity, distrusted = call.statements.identity, call.statements.distrusted
@@ -127,7 +132,6 @@ def _plan(ours: Plan, theirs: Plan) -> Plan:
 
 
 def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
-    beside = ours if ours.enrolled_beside is not None else theirs
     advanced = {kind: max(ours.of(kind), theirs.of(kind), key=_weight) for kind in EffectKind}
     marks = [one for one in (ours.kept_marks, theirs.kept_marks) if one is not None]
     kinds = tuple(dict.fromkeys(kind for one in marks for kind in one.kinds))
@@ -139,9 +143,8 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
         assigned_person_id=ours.assigned_person_id or theirs.assigned_person_id,
         assigned_as=ours.assigned_as or theirs.assigned_as,
         enrolled_for=ours.enrolled_for or theirs.enrolled_for,
-        enrolled_beside=beside.enrolled_beside,
-        beside_closed_by=beside.beside_closed_by,
-        recognised_for=ours.recognised_for or theirs.recognised_for,
+        established_for=ours.established_for or theirs.established_for,
+        beside=tuple(dict.fromkeys((*ours.beside, *theirs.beside))),
         rejected_for=ours.rejected_for or theirs.rejected_for,
         **advanced,
     )

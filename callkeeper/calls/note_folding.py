@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import assigned_to, with_assign_shown
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.effect_resolution import fold_enrolled_beside, fold_member_rejected
-from callkeeper.calls.fact_derivation import is_named_by_service
+from callkeeper.calls.effect_resolution import fold_member_rejected
+from callkeeper.calls.fact_derivation import is_about, is_named_by_service, naming_other_call
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.law import SAME_MEMBER_LIVE, meaning_of
 from callkeeper.calls.merging import continued, merged
-from callkeeper.calls.notes import EnrolledBeside, Listed, MemberRejected, Merged, Note, Pushed, Unlisted
-from callkeeper.calls.record import Call, Life, Phase, Reason
+from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, SameMember, Unlisted
+from callkeeper.calls.record import Asked, Call, Life, Phase, Reason
 from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
 from callkeeper.calls.trail import Entry
 
@@ -45,11 +46,33 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
             return merged(call, note.call, now), [Entry(at=now, what="merged", voice_id=note.call.voice_id)]
         case MemberRejected():
             return fold_member_rejected(call, now), []
-        case EnrolledBeside():
-            return fold_enrolled_beside(call, note.voice_id), []
+        case SameMember():
+            return fold_beside(call, (*call.ledger.beside, note.voice_id), now)
         case _:
             call, lines = fold_statement(call, note, now)
             return (without_withdrawn(call) if call.statements.withdrawn else call), lines
+
+
+def fold_beside(call: Call, voice_ids: Iterable[str], now: datetime) -> tuple[Call, list[Entry]]:
+    """Record the calls at the same time whose callers are the same member. Of a settled call a person is asked at once."""
+    others = tuple(dict.fromkeys([one for one in voice_ids if not is_about(call, one)]))
+    if set(others) == set(call.ledger.beside):
+        return call, []
+    has_another = not set(others) <= set(call.ledger.beside)
+    call = replace(call, ledger=replace(call.ledger, beside=others))
+    if not (call.is_settled and has_another):
+        return call, []
+    because = naming_other_call(call, SAME_MEMBER_LIVE, meaning_of(SAME_MEMBER_LIVE) or "")
+    asked = Asked(rule=SAME_MEMBER_LIVE, because=because, asked_at=now)
+    line = Entry(
+        at=now,
+        what="decided",
+        kind="ask",
+        rule=SAME_MEMBER_LIVE,
+        because=because,
+        earlier_calls={SAME_MEMBER_LIVE: others[-1]},
+    )
+    return replace(call, statements=replace(call.statements, asked=asked)), [line]
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:

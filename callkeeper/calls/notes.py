@@ -102,8 +102,8 @@ class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_reje
     note_id: ClassVar[str] = "member:rejected"
 
 
-class EnrolledBeside(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled_beside"):
-    """The caller of another call, which went on at the same time, is the same member by a person's word or by the voice."""
+class SameMember(msgspec.Struct, frozen=True, kw_only=True, tag="enrolled_beside"):
+    """The caller of another call, which went on at the same time, is established as the same member."""
 
     voice_id: str
     note_id: ClassVar[str] = "member:enrolled"
@@ -188,7 +188,7 @@ class Withdrawn(_StatementFields, frozen=True, kw_only=True, tag="withdrawn"):
 Statement = AssignWish | Verified | Distrusted | OptedOut | OptedIn | CheckWish | Resolved | Withdrawn
 """All statements of people."""
 
-Note = Pushed | Listed | Unlisted | Merged | MemberRejected | EnrolledBeside | Statement
+Note = Pushed | Listed | Unlisted | Merged | MemberRejected | SameMember | Statement
 
 
 def statement_order(number: int, said_at: datetime) -> int:
@@ -208,7 +208,7 @@ def fold_order(note: Note) -> tuple[int, int, bool]:
     match note:
         case Pushed():
             return 0, note.recorded_ms, False
-        case Merged() | MemberRejected() | EnrolledBeside():
+        case Merged() | MemberRejected() | SameMember():
             return 1, 0, False
         case Listed() | Unlisted():
             return 1, statement_order(0, note.listed_at), False

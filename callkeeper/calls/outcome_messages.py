@@ -131,7 +131,7 @@ MEANINGS: Final[dict[str, str]] = {
     "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
     "call.not_carried_out": (
         "The effect was not applied (`reason`): a person looked, a reject would take back a later "
-        "enroll, two callers at once were verified as the member, Redis has lost the record of the call, which had ended, "
+        "enroll, Redis has lost the record of the call, which had ended, "
         "or the law held a distrust back until the call was settled. Nothing repeats it by itself."
     ),
     "call.unresolved": "Nothing proves whether the effect was applied: a person has to look at the service.",

@@ -411,12 +411,10 @@ class Ledger(RecordPart, frozen=True):
     """The core username we assigned under."""
     enrolled_for: str | None = None
     """For whom the voice was enrolled. Later rejects find the call by it (``callkeeper.calls.store.inbox``)."""
-    enrolled_beside: str | None = None
-    """The call beside this one whose caller is the member by a word or the voice, although a rule has enrolled this one."""
-    beside_closed_by: str | None = None
-    """Core username of the person who acknowledged that; None before."""
-    recognised_for: str | None = None
-    """As whom the voice was recognised. Enrolls of calls beside this one find it by that."""
+    established_for: str | None = None
+    """As whom the caller is established (`member_evidence.established_member`). Calls beside this one find it by that."""
+    beside: tuple[str, ...] = ()
+    """The calls at the same time whose callers are established as the same member."""
     rejected_for: str | None = None
     """The person whose other calls got a note about the reject."""
     kept_marks: Marks | None = None

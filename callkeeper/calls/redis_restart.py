@@ -103,6 +103,7 @@ def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> t
         return call, []
     for kind in EffectKind:
         call = with_effect(call, kind, _as_if_sent(kind, call, now))
+    call = replace(call, ledger=replace(call.ledger, established_for=None))  # what calls beside it find may be lost
     return replace(call, plan=replace(call.plan, needs_verifying=True)), [
         Entry(at=now, what="verifying", n=call.plan.checks_used)
     ]

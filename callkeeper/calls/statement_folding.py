@@ -16,7 +16,6 @@ from callkeeper.calls.effect_resolution import (
     enroll_trouble,
     failures,
     fold_rejected,
-    is_enrolled_beside_another,
     is_enrolled_despite_opt_out,
     may_begin,
     needs_of,
@@ -342,8 +341,6 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         others = other_callers(call)
         seen = replace(call.statements, unenroll_closed_by=note.operator, unenroll_closed_members=others)
         call = replace(call, statements=seen)
-    if is_enrolled_beside_another(call):
-        call = replace(call, ledger=replace(call.ledger, beside_closed_by=note.operator))
     if is_enrolled_despite_opt_out(call):
         call = _with(call, opt_out_closed_by=note.operator)
     if (question := call.statements.open_question) is not None:

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from callkeeper.calls.facts import BY_VOICE, Facts, Value
-from callkeeper.calls.law import forbidden
+from callkeeper.calls.law import forbidden, question
 from callkeeper.calls.policies import is_named
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules.book import (
@@ -60,7 +61,17 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
-    """Return what the first matching live rule asks for, as far as the law allows it."""
+    """Return what the first matching live rule asks for, as far as the law allows it.
+
+    If an effect does not follow from that, a person is asked what the law asks, where rules do more than watch.
+    """
+    verdict, asking = _by_rules(facts, book, institution_key), question(facts)
+    if asking is None or verdict.outcome in EFFECTS or not may_act(book, Outcome.ENROLL, institution_key):
+        return verdict
+    return replace(verdict, outcome=Outcome.ASK, rule=asking.name, because=asking.meaning)
+
+
+def _by_rules(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     facts = book.local(facts, institution_key)
     shadows: list[Verdict] = []
     for rule in book.rules:

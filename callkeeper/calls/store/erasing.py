@@ -378,7 +378,7 @@ class Eraser:
             place = place_of_number(keys, key, whose.hashed) if whose.hashed is not None else None
             return {place: await self._marks(place)} if place is not None else {}
         earlier = keys.earlier(key, f"p:{quote(person_id, safe='')}")
-        places = (keys.enrolled(key, person_id), keys.recognised(key, person_id))
+        places = (keys.enrolled(key, person_id), keys.established(key, person_id))
         calls = {place: {one: one for one in await self._members(place)} for place in places}
         consent = place_of_consent(keys, key, person_id)
         return {earlier: await self._marks(earlier), consent: await self._marks(consent), **calls}

@@ -34,7 +34,7 @@ LeaveNote = Callable[[CallId, MemberRejected], Awaitable[object]]
 
 @dataclass(eq=False)
 class Members:
-    """Which calls of a person were enrolled or rejected, or have the person's voice, in Redis.
+    """Which calls of a person were enrolled or rejected, or in which the caller was established as the person, in Redis.
 
     ``kept_s``: how long a settled call can be read.
     """
@@ -72,15 +72,12 @@ class Members:
         return call if ledger is call.ledger else replace(call, ledger=ledger)
 
     async def announce(self, call_id: CallId, person_id: str, now: datetime) -> None:
-        """Store an enroll that is about to be sent, or that is in force.
-
-        Of two that are sent at the same time, one then finds the other: each writes before it reads.
-        """
+        """Store an enroll that is about to be sent, or that is in force: a reject would take it back."""
         await self._store(self.keys.enrolled(call_id.institution_key, person_id), call_id, now)
 
-    async def recognise(self, call_id: CallId, person_id: str, now: datetime) -> None:
-        """Store that the caller has a person's voice, for enrolls of calls beside this one."""
-        await self._store(self.keys.recognised(call_id.institution_key, person_id), call_id, now)
+    async def establish(self, call_id: CallId, person_id: str, now: datetime) -> None:
+        """Store that the caller is established as a person, for calls beside this one: each writes before it reads."""
+        await self._store(self.keys.established(call_id.institution_key, person_id), call_id, now)
 
     async def _store(self, place: str, call_id: CallId, now: datetime) -> None:
         """Store a call of a person for as long as settled calls can be read."""
@@ -95,9 +92,9 @@ class Members:
         """
         return await self._stored_since(self.keys.enrolled(institution_key, person_id), since)
 
-    async def recognised_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
-        """Return the calls whose caller was found to have a person's voice, after an instant."""
-        return await self._stored_since(self.keys.recognised(institution_key, person_id), since)
+    async def established_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
+        """Return the calls whose caller was established as a person after an instant."""
+        return await self._stored_since(self.keys.established(institution_key, person_id), since)
 
     async def _stored_since(self, place: str, since: datetime) -> list[str]:
         return [one.decode() for one in await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")]

@@ -210,9 +210,9 @@ class Keys:
         """Return the key of a person's calls that were enrolled by hand: voice ids by the time this became known."""
         return f"{self.prefix}:enrolled:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
-    def recognised(self, institution_key: str, person_id: str) -> str:
-        """Return the key of the calls whose caller has a person's voice: voice ids by the time this became known."""
-        return f"{self.prefix}:recognised:{institution_part(institution_key)}:{quote(person_id, safe='')}"
+    def established(self, institution_key: str, person_id: str) -> str:
+        """Return the key of the calls whose caller is established as a person: voice ids by the time this became known."""
+        return f"{self.prefix}:established:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
     def rejected(self, institution_key: str, person_id: str) -> str:
         """Return the key that exists for a short time after a person's voice was rejected: the call's voice id."""

@@ -1,6 +1,6 @@
 """The alarms at the top of the board: calls that need a person, and incidents. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -9,14 +9,12 @@ from urllib.parse import urlencode
 from redis.asyncio import Redis
 
 from callkeeper.calls.call_query import NEEDS_PERSON
-from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
-    ENROLLED_BESIDE,
     GIVEN_UP,
     HELD_BACK,
     OPTED_OUT,
-    RECOGNISED_BESIDE,
     RECORD_LOST,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
@@ -248,12 +246,7 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         advice = f"It is not known whether the {kind} was applied. Look at the service, then say so {there}."
         return Words(title, advice, _UNRESOLVED)
     if rest == GIVEN_UP:
-        return Words(title, _GIVEN_UP[kind].format(there=there))
-    if rest == f"not carried out: {RECOGNISED_BESIDE}":
-        advice = (
-            "Another caller at the same time has the member's voice, so this one is probably somebody else. Find out"
-        )
-        return Words(title, f"{advice} who called; distrust that caller, or verify the member {there}.")
+        return Words(title, _GIVEN_UP.format(there=there))
     if rest == f"not carried out: {RECORD_LOST}":
         advice = f"Somebody may have rejected the voice. Look at the service; if nobody has, say it again {there}."
         return Words(title, advice)
@@ -274,12 +267,6 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
     if why == OPTED_OUT:
         advice = "The enroll stays in force all the same. Ask the service's operator to remove the voiceprint, then say"
         return Words(title, f"{advice} {there} that you have seen it.")
-    if why == ENROLLED_BESIDE:
-        advice = (
-            "The caller of another call, which went on at the same time, is this member by a person's word or by the voice. "
-            "Find out who called here, and distrust the caller if it was not the member; else confirm it on the call's page."
-        )
-        return Words("Enrolled beside another caller", advice)
     if why == UNREAD:
         advice = (
             "Nothing is checked, enrolled or rejected for the call: look at it at the service, reject the voice there if "
@@ -302,12 +289,10 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
     )
 
 
-_GIVEN_UP: Final[Mapping[str, str]] = {
-    EffectKind.ENROLL: "The member was enrolled in a call beside this one, so one of the two callers is somebody else. Find "
-    "out which, and distrust that one on its call's page; or say that you have seen it.",
-    EffectKind.REJECT: "It would take back an enroll of the member that came later. Find out who called; then say it again "
-    "{there}, or that you have seen it.",
-}
+_GIVEN_UP: Final = (
+    "It would take back an enroll of the member that came later. Find out who called; then say it again {there}, or that "
+    "you have seen it."
+)
 
 
 def _held(live: LiveCall) -> Alarm:

@@ -9,13 +9,11 @@ from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
-    ENROLLED_BESIDE,
     OPTED_OUT,
     TAKEN_BACK,
     enroll_trouble,
     failure,
     failures,
-    is_enrolled_beside_another,
     is_enrolled_despite_opt_out,
     may_assign,
     may_begin,
@@ -97,8 +95,6 @@ _ENROLL_HINTS: Final = {
     TAKEN_BACK: "The voice was rejected in another call of this member.",
     ENROLLED_AS_ANOTHER: "Somebody has changed the member after the enroll, or said that the caller is another one. Find "
     "out who called, and have the voiceprint removed if it is not the member's.",
-    ENROLLED_BESIDE: "The caller of another call, which went on at the same time, is this member by a person's word or by "
-    "the voice. Find out who called here, and distrust the caller if it was not the member. Then verify the member again.",
 }
 
 _CLOSED: Final[Mapping[str, Any]] = {
@@ -156,8 +152,6 @@ def _to_see(call: Call) -> Iterator[Words]:
     """Yield what of a call a person has to see, the most important first."""
     if trouble := enroll_trouble(call):
         yield Words(trouble.capitalize(), _ENROLL_HINTS[trouble])
-    if is_enrolled_beside_another(call):
-        yield Words(ENROLLED_BESIDE.capitalize(), _ENROLL_HINTS[ENROLLED_BESIDE])
     if is_enrolled_despite_opt_out(call):
         yield words_of(OPTED_OUT, there="below")
     for kind in failures(call):

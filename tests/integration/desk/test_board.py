@@ -18,7 +18,7 @@ from structlog.testing import LogCapture
 from callkeeper.calls.call_query import NEEDS_PERSON
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.effect_resolution import UNREAD
-from callkeeper.calls.notes import EnrolledBeside, Verified
+from callkeeper.calls.notes import SameMember, Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Asked
 from callkeeper.calls.record_storage import encode_call
@@ -406,19 +406,19 @@ async def test_page_shows_all_that_its_form_closes(rig: BoardRig) -> None:
     assert "Rule “look” asks a person: Is it really her?" in page
 
 
-async def test_caller_enrolled_beside_another_one_stands_on_top_until_a_person_has_seen_it(rig: BoardRig) -> None:
-    """A person has verified the caller of another call as the same member: the page says what to do about this one."""
+async def test_caller_beside_another_one_stands_on_top_until_a_person_has_seen_it(rig: BoardRig) -> None:
+    """The caller of another call is established as the same member: the page names that call."""
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
     record = await rig.record(call)
     enrolled = replace(record.ledger, enroll=Effect(state=EffectState.APPLIED, person_id="p-1"))
     await rig.redis.hset(Keys().item(rig.call_id(call).member), "rec", encode_call(replace(record, ledger=enrolled)))
-    await rig.store.note(rig.call_id(call), EnrolledBeside(voice_id="v-2"), even_settled=True)
+    await rig.store.note(rig.call_id(call), SameMember(voice_id="v-2"), even_settled=True)
     await rig.run(5)
-    assert "Enrolled beside another caller" in await rig.page()
-    assert "Then verify the member again." in await rig.page(of(call))
+    assert "Rule same_member_live asks a person" in await rig.page()
+    assert "The other call is v-2." in await rig.page(of(call))
     assert (await see(rig, call)).status_code == 303
     await rig.run(5)
-    assert "Enrolled beside another caller" not in await rig.page()
+    assert "Rule same_member_live asks a person" not in await rig.page()
 
 
 async def test_voice_enrolled_as_another_member_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:

@@ -1,57 +1,101 @@
-"""Two callers who are verified as one member at the same time: one of them is not the member."""
+"""Two callers who are established as one member at the same time: one of them is not the member."""
 
 import asyncio
-from contextlib import suppress
 from datetime import timedelta
 
-import httpx
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_resolution import ENROLLED_BESIDE, RECOGNISED_BESIDE
 from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.integration.whole_calls.test_clocks import Clocks, rig_of
 from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.records import facts_of_record
 from tests.sandbox_fixtures import Asgi
 
 H = Happening
+ASKED = "asked by rule 'same_member_live'"
 
 
-async def second_call(rig: Rig, *, after_s: float) -> Call:
-    """Let p-1 call and prove a passcode, and so many seconds later somebody else whom an agent takes for p-1."""
-    first = await rig.begin_call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100), run_s=after_s)
-    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 120))
-    second = await rig.begin_call(*script, run_s=5, phone_number="5559999999", persons=[])
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
-    await rig.run(105 - after_s if after_s < 100 else 40)
-    assert rig.ledger(first)["enroll"] == 1
-    return second
+async def beside(rig: Rig, *script: Happening, run_s: float = 5) -> Call:
+    """Let somebody call from another number whom an agent takes for p-1."""
+    call = await rig.begin_call(*script, run_s=run_s, phone_number="5559999999", persons=[])
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-1")
+    return call
 
 
-@pytest.mark.parametrize("after_s", [pytest.param(0.0, marks=pytest.mark.night), 60.0])
-async def test_second_of_two_callers_at_once_is_not_enrolled_without_a_person(rig: Rig, after_s: float) -> None:
-    """Both proved a passcode, and nothing is known of either voice: a person has to find out who is the member."""
-    second = await second_call(rig, after_s=after_s)
-    await rig.run(200)
-    assert "enroll" not in rig.ledger(second)
-    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
-    await rig.note(second, verified(rig), even_settled=True)
+async def asked(rig: Rig, *calls: Call) -> bool:
+    """Tell whether exactly these calls ask a person, each names another one of them, and the law says so."""
+    for call in calls:
+        record = await rig.record(call)
+        assert facts_of_record(record, rig.book.policies).same_member_live
+        assert record.ledger.beside == tuple(other.voice_id for other in calls if other is not call)
+    return await rig.queries.attention() == {rig.call_id(call).member: ASKED for call in calls}
+
+
+def enrolls(rig: Rig, *calls: Call) -> list[int]:
+    """Return how many enrolls each call got."""
+    return [rig.ledger(call).get("enroll", 0) for call in calls]
+
+
+BY: dict[str, Happening] = {"a passcode": H(Kind.MFA_VALIDATED, 20), "the voice": H(Kind.GREEN, 20)}
+
+
+@pytest.mark.parametrize("ends_first", ["the first", "the second"])
+@pytest.mark.parametrize(
+    ("first_by", "second_by"),
+    [("a passcode", "a passcode"), ("the voice", "a passcode"), ("a passcode", "the voice")],
+)
+async def test_neither_of_two_callers_at_once_is_enrolled_by_a_rule_and_both_ask_at_once(
+    rig: Rig, first_by: str, second_by: str, ends_first: str
+) -> None:
+    """While both are on the line, however each of them was established. Who hangs up first does not matter."""
+    first = await rig.begin_call(BY[first_by], H(Kind.END, 100 if ends_first == "the first" else 160), run_s=10)
+    second = await beside(rig, BY[second_by], H(Kind.END, 120))
+    await rig.run(45)
+    assert (first.ended_at, second.ended_at) == (None, None)
+    assert await asked(rig, first, second)
+    await rig.run(300)
+    assert enrolls(rig, first, second) == [0, 0]
+    assert await asked(rig, first, second)
+    await rig.note(first, replace(verified(rig), despite=("same_member_live",)), even_settled=True)
     await rig.run(30)
-    assert rig.ledger(second).get("enroll") == 1, "a person has decided"
-    assert not await rig.queries.attention()
+    assert enrolls(rig, first, second) == [1 if first_by == "a passcode" else 0, 0], "a person has decided"
 
 
-async def test_second_caller_whom_a_person_rejects_needs_nobody_any_more(rig: Rig) -> None:
-    """The person who was asked has found out that the second one is not the member."""
-    second = await second_call(rig, after_s=60.0)
-    await rig.run(200)
-    await rig.note(second, Distrusted(operator="bob", said_at=rig.clock.now, reason="not her voice"), even_settled=True)
+@pytest.mark.parametrize("by", ["a rule", "a person"])
+async def test_caller_who_is_enrolled_already_is_asked_about_as_well(rig: Rig, by: str) -> None:
+    """A person finds out who of the two it was. If a rule enrolled him, also while that call goes on."""
+    script = (H(Kind.MFA_VALIDATED, 5), H(Kind.END, 50)) if by == "a rule" else (H(Kind.END, 80),)
+    first = await rig.begin_call(*script, run_s=20)
+    if by == "a person":
+        await rig.note(first, verified(rig))
+    second = await beside(rig, H(Kind.MFA_VALIDATED, 100), H(Kind.END, 300), run_s=15)
     await rig.run(60)
-    assert second.rejected
-    assert list((await rig.queries.attention()).values()) == ["enroll taken back"], "of the first call"
+    assert (enrolls(rig, first, second), await rig.queries.attention()) == ([1, 0], {})
+    await rig.run(60)
+    assert await asked(rig, first, second)
+    seen = Resolved(operator="eve", said_at=rig.clock.now, applied=True, wish="s1")
+    await rig.note(first, seen, even_settled=True)
+    await rig.run(10)
+    assert await rig.queries.attention() == {rig.call_id(second).member: ASKED}
+    await rig.run(300)
+    assert enrolls(rig, first, second) == [1, 0]
+
+
+async def test_caller_whom_a_person_rejects_leaves_the_other_to_what_that_says(rig: Rig) -> None:
+    """The person who was asked has found the impostor. The rules ask about the member, because of the reject."""
+    first = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 200), run_s=10)
+    second = await beside(rig, H(Kind.MFA_VALIDATED, 20), H(Kind.END, 220))
+    await rig.run(60)
+    assert await asked(rig, first, second)
+    await rig.note(second, Distrusted(operator="bob", said_at=rig.clock.now, reason="not her voice"))
+    await rig.run(300)
+    assert (second.rejected, enrolls(rig, first, second)) == (True, [0, 0])
+    assert await rig.queries.attention() == {rig.call_id(first).member: "asked by rule 'verified, but rejected before'"}
 
 
 async def test_two_callers_at_once_count_as_such_also_if_no_worker_saw_the_second_begin(rig: Rig) -> None:
@@ -65,25 +109,8 @@ async def test_two_callers_at_once_count_as_such_also_if_no_worker_saw_the_secon
     await rig.push(first, "CallEnd")
     rig.stage.advance(30)
     await rig.run(300)
-    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]
-    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
-
-
-@pytest.mark.parametrize("begins_s", [10.0, pytest.param(60.0, marks=pytest.mark.night), 200.0])
-async def test_caller_who_begins_after_the_first_was_enrolled_and_while_that_call_goes_on_is_not_enrolled(
-    rig: Rig, begins_s: float
-) -> None:
-    """A person has verified the first one, who is still on the line: the second one, too, proves a passcode as p-1."""
-    first = await rig.begin_call(H(Kind.END, 600), run_s=20)
-    await rig.note(first, verified(rig))
-    await rig.run(begins_s)
-    assert rig.ledger(first)["enroll"] == 1
-    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 120))
-    second = await rig.begin_call(*script, run_s=5, phone_number="5559999999", persons=[])
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
-    await rig.run(200)
-    assert (first.ended_at, rig.ledger(second).get("enroll")) == (None, None)
-    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
+    assert enrolls(rig, first, second) == [1, 0]
+    assert await asked(rig, first, second)
 
 
 async def test_two_callers_at_once_count_as_such_also_if_the_second_call_is_found_late(rig: Rig) -> None:
@@ -102,62 +129,71 @@ async def test_two_callers_at_once_count_as_such_also_if_the_second_call_is_foun
     assert first.ended_at is not None
     assert heard_at is not None
     assert heard_at > first.ended_at
-    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]
-    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
+    assert enrolls(rig, first, second) == [1, 0]
+    assert await asked(rig, first, second)
 
 
-async def test_caller_who_rings_again_at_once_is_enrolled_as_before(rig: Rig) -> None:
-    """The line dropped. The first call's enroll comes ten seconds after its end, when the second one has begun."""
-    second = await second_call(rig, after_s=103.0)
-    await rig.run(200)
-    assert rig.ledger(second).get("enroll") == 1
+@pytest.mark.parametrize("how", [Kind.MFA_VALIDATED, Kind.GREEN])
+async def test_caller_who_rings_again_at_once_is_enrolled_as_before(rig: Rig, how: Kind) -> None:
+    """The line dropped. What becomes of the first call comes ten seconds after its end, when the second one has begun."""
+    first = await rig.begin_call(H(how, 30), H(Kind.END, 100), run_s=103)
+    second = await beside(rig, H(Kind.MFA_VALIDATED, 30), H(Kind.END, 120))
+    await rig.run(300)
+    assert enrolls(rig, first, second) == [1 if how is Kind.MFA_VALIDATED else 0, 1]
     assert not await rig.queries.attention()
 
 
 async def test_callers_whom_persons_have_verified_are_both_enrolled(rig: Rig) -> None:
-    """A person's word is enough, also beside an enroll elsewhere."""
+    """A person's word acts, also beside another caller, if it names that: whoever says it has to know of both."""
     first, second = (rig.stage.call(H(Kind.END, 200)) for _ in range(2))
     await rig.run(20)
     rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
     for wish, call in (("e1", first), ("e2", second)):
         await rig.note(call, verified(rig, wish))
         await rig.run(20)
-    assert [rig.ledger(call).get("enroll") for call in (first, second)] == [1, 1]
-
-
-async def test_caller_whom_a_rule_has_enrolled_is_a_question_once_a_person_verifies_one_beside_it(rig: Rig) -> None:
-    """Her word stands. A person finds out who called first, and says that it was the member as well, or distrusts him."""
-    first = await rig.begin_call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100), run_s=50)
-    second = await rig.begin_call(H(Kind.END, 350), run_s=5, phone_number="5559999999", persons=[])
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
-    await rig.run(95)
-    assert rig.ledger(first)["enroll"] == 1
-    await rig.note(second, verified(rig))
-    await rig.run(300)
-    assert rig.ledger(second).get("enroll") == 1
-    assert await rig.queries.attention() == {rig.call_id(first).member: ENROLLED_BESIDE}
-    seen = Resolved(operator="eve", said_at=rig.clock.now, applied=True, wish="s1")
-    await rig.note(first, seen, even_settled=True)
-    await rig.run(10)
-    assert not await rig.queries.attention()
+    assert enrolls(rig, first, second) == [1, 0]
+    assert set((await rig.queries.attention()).values()) == {"asked by rule 'verified, but evidence against it'"}
+    await rig.note(second, replace(verified(rig, "e3"), despite=("same_member_live",)))
+    await rig.run(20)
+    assert enrolls(rig, first, second) == [1, 1]
 
 
 @pytest.mark.parametrize("lives_on_s", [30.0, 300.0])
 async def test_two_callers_at_once_count_as_such_after_a_jump_of_the_clock_of_redis(
     sandbox_asgi: Asgi, redis: Redis, lives_on_s: float
 ) -> None:
-    """It jumps ahead between the two: the first call's enroll was stored by the earlier clock."""
+    """It jumps ahead between the two: the first caller was stored by the earlier clock."""
     clocks = Clocks(sandbox_asgi)
     rig = rig_of(sandbox_asgi, redis, clocks)
     first = await rig.begin_call(H(Kind.END, 15 + lives_on_s), run_s=10)
-    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 100), H(Kind.END, 150), run_s=5, phone_number="5559999999")
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    second = await beside(rig, H(Kind.MFA_VALIDATED, 100), H(Kind.END, 150))
     await rig.note(first, verified(rig))
     await rig.run(60)
-    assert rig.ledger(first)["enroll"] == 1
+    assert enrolls(rig, first) == [1]
     clocks.redis = timedelta(seconds=400)
     await rig.run(200)
-    assert "enroll" not in rig.ledger(second)
+    assert enrolls(rig, second) == [0]
+    assert (await rig.record(second)).ledger.beside == (first.voice_id,)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_two_callers_who_are_established_in_two_workers_at_one_instant_are_found(
+    sandbox_asgi: Asgi, redis: Redis, is_same: bool
+) -> None:
+    """Each is stored before the other is looked up, so at least one finds the other, whichever steps are mixed."""
+    clocks = Clocks(sandbox_asgi)
+    one, two = rig_of(sandbox_asgi, redis, clocks), rig_of(sandbox_asgi, redis, clocks)
+    script = (H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100))
+    first = await one.begin_call(*script, run_s=0)
+    second = one.stage.call(*script, phone_number="5559999999", persons=[])
+    await one.push(second)
+    one.stage.happen(second, Kind.CLAIMED, "zed", "p-1" if is_same else "p-2")
+    for _ in range(800):
+        await asyncio.gather(one.tick(), two.tick())
+        one.stage.advance(0.25)
+    assert enrolls(one, first, second) == ([0, 0] if is_same else [1, 1])
+    if is_same:
+        assert await asked(one, first, second)
 
 
 async def test_reject_is_not_repeated_after_an_enroll_and_a_jump_of_the_clock_of_redis(
@@ -178,42 +214,6 @@ async def test_reject_is_not_repeated_after_an_enroll_and_a_jump_of_the_clock_of
     assert (second.manual_person_id, first.rejected) == ("p-1", False)
 
 
-class Meeting(httpx.AsyncBaseTransport):
-    """Holds the first enroll up until another one has come, or has had the time to."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner, self._another, self._came = inner, asyncio.Event(), 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on."""
-        if request.url.path.endswith("/enroll"):
-            self._came += 1
-            if self._came == 1:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._another.wait(), 0.5)
-            self._another.set()
-        return await self._inner.handle_async_request(request)
-
-
-async def test_enrolls_of_two_callers_at_once_that_are_due_at_the_same_moment_wait_for_a_person(
-    sandbox_asgi: Asgi, redis: Redis
-) -> None:
-    """Each is looked up before the other is answered. If neither saw the other, an impostor would be enrolled, too."""
-    rig = Rig(sandbox_asgi, redis, transport=Meeting(sandbox_asgi.transport))
-    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100))
-    first, second = rig.stage.call(*script), rig.stage.call(*script, phone_number="5559999999", persons=[])
-    for call in (first, second):
-        await rig.push(call)
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
-    await rig.run(200)
-    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [0, 0]
-    why = "enroll not carried out: the member was enrolled since"
-    assert list((await rig.queries.attention()).values()) == [why, why]
-    await rig.note(first, verified(rig), even_settled=True)
-    await rig.run(30)
-    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]
-
-
 @pytest.mark.parametrize("by", ["a person", "a rule"])
 async def test_caller_who_rings_again_while_the_service_is_away_is_enrolled_as_before(rig: Rig, by: str) -> None:
     """The line dropped, and the push of that was lost: the end is read late, and the service's record says when it was."""
@@ -232,61 +232,3 @@ async def test_caller_who_rings_again_while_the_service_is_away_is_enrolled_as_b
     assert ended_at > second.started_at, "it was read late"
     assert [rig.ledger(call).get("enroll") for call in (first, second)] == [1, 1]
     assert not await rig.queries.attention()
-
-
-async def recognised(rig: Rig, *, ends_s: float) -> Call:
-    """Let p-1 call for some time, and be recognised by the voice."""
-    first = await rig.begin_call(H(Kind.GREEN, 5), H(Kind.END, ends_s), run_s=20)
-    assert (await rig.record(first)).seen.authenticated_members == ("p-1",)
-    return first
-
-
-@pytest.mark.parametrize("ends_s", [60.0, 400.0])
-async def test_caller_beside_one_whose_voice_is_the_members_is_not_enrolled_without_a_person(
-    rig: Rig, ends_s: float
-) -> None:
-    """He proves a passcode as p-1, who is on another line, or was until a moment before his enroll was due."""
-    await recognised(rig, ends_s=ends_s)
-    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100), run_s=5, phone_number="5559999999")
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
-    await rig.run(150)
-    assert "enroll" not in rig.ledger(second)
-    assert await rig.queries.attention() == {rig.call_id(second).member: f"enroll not carried out: {RECOGNISED_BESIDE}"}
-    trail = await rig.trail(second)
-    assert [line.because for line in trail if line.kind == "enroll" and line.state] == [RECOGNISED_BESIDE]
-    await rig.note(second, verified(rig), even_settled=True)
-    await rig.run(30)
-    assert rig.ledger(second).get("enroll") == 1, "a person has decided"
-    assert not await rig.queries.attention()
-
-
-async def test_caller_whom_a_rule_has_enrolled_is_a_question_once_the_voice_beside_it_is_the_members(rig: Rig) -> None:
-    """The member talks on another line, and her voice is recognised only after he has hung up and was enrolled."""
-    first = await rig.begin_call(H(Kind.GREEN, 150), H(Kind.END, 300), run_s=20)
-    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 60), run_s=5, phone_number="5559999999")
-    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
-    await rig.run(115)
-    assert rig.ledger(second).get("enroll") == 1
-    assert not await rig.queries.attention()
-    await rig.run(300)
-    assert await rig.queries.attention() == {rig.call_id(second).member: ENROLLED_BESIDE}
-    assert (await rig.record(second)).ledger.enrolled_beside == first.voice_id
-
-
-async def test_caller_who_rings_again_after_a_recognised_call_is_enrolled(rig: Rig) -> None:
-    """The first call had ended: it is the member again, whose voice was not recognised this time."""
-    await recognised(rig, ends_s=30)
-    await rig.run(20)
-    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100), run_s=150)
-    assert rig.ledger(second).get("enroll") == 1
-    assert not await rig.queries.attention()
-
-
-async def test_caller_beside_one_whose_voice_a_person_rejected_is_asked_about_because_of_that(rig: Rig) -> None:
-    """A rejected voice is not the member's: what speaks against this caller are the marks that it left."""
-    first = await recognised(rig, ends_s=300)
-    await rig.begin_call(H(Kind.MFA_VALIDATED, 20), H(Kind.END, 100), run_s=20)
-    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="a clone"))
-    await rig.run(150)
-    assert first.rejected
-    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but rejected before'"]

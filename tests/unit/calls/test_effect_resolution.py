@@ -13,7 +13,6 @@ from callkeeper.calls.effect_resolution import (
     DOUBT_READS_S,
     ENROLL_UNRESOLVED,
     ENROLLED_AS_ANOTHER,
-    ENROLLED_BESIDE,
     ENROLLED_SINCE,
     LAST_DOUBT_READ,
     RECHECK_S,
@@ -26,7 +25,6 @@ from callkeeper.calls.effect_resolution import (
     enroll_trouble,
     evidence,
     failures,
-    fold_enrolled_beside,
     fold_member_rejected,
     fold_unenrolled,
     ignored,
@@ -512,38 +510,6 @@ def test_enroll_needs_a_person_if_it_was_taken_back_or_may_stand_for_a_stranger(
 ) -> None:
     """Until a person has seen it. This call's own reject of the enrolled member answers it."""
     assert enroll_trouble(call(**seen)) == trouble
-
-
-BESIDE: dict[str, Any] = {"enroll": ENROLLED, "enrolled_beside": "v-2"}
-
-
-@pytest.mark.parametrize(
-    ("seen", "reasons"),
-    [
-        (BESIDE, [ENROLLED_BESIDE]),
-        ({**BESIDE, "beside_closed_by": "eve"}, []),
-        ({**BESIDE, "unenroll_closed_by": "eve"}, [ENROLLED_BESIDE]),
-        ({**BESIDE, "person_id": "p-2"}, [ENROLLED_AS_ANOTHER, ENROLLED_BESIDE]),
-        ({**BESIDE, "person_id": "p-2", "beside_closed_by": "eve"}, [ENROLLED_AS_ANOTHER]),
-        ({**BESIDE, "reject": DONE_REJECT}, []),
-        ({"enrolled_beside": "v-2"}, []),
-    ],
-)
-def test_enroll_beside_another_caller_needs_a_person_who_has_seen_that(
-    seen: dict[str, Any], reasons: list[str]
-) -> None:
-    """What else somebody has seen of the enroll closes it not, and hides it not."""
-    assert attention_reasons(call(**seen)) == reasons
-
-
-def test_person_who_verifies_a_caller_beside_an_enrolled_one_opens_a_question_once() -> None:
-    """Another such call is a new one. What else somebody has seen of the enroll stays closed."""
-    opened = fold_enrolled_beside(call(enroll=ENROLLED, unenroll_closed_by="eve"), "v-2")
-    assert attention_reasons(opened) == [ENROLLED_BESIDE]
-    assert opened.statements.unenroll_closed_by == "eve"
-    closed = with_stored(opened, beside_closed_by="eve")
-    assert fold_enrolled_beside(closed, "v-2") == closed
-    assert attention_reasons(fold_enrolled_beside(closed, "v-3")) == [ENROLLED_BESIDE]
 
 
 def test_reject_of_the_member_has_an_enrolled_call_read_soon() -> None:

@@ -49,6 +49,7 @@ EXPECTED = {
         "reject_in_doubt": {"reject_in_doubt": True},
         "already_enrolled": {"enrolled": True},
         "enroll_unresolved": {"enroll_unresolved": True},
+        "same_member_live": {"same_member_live": True, "verified_by_desk": False},
         "unenrolled": {"unenrolled": True},
         "opted_out": {"opted_out": True},
         "opted_out_before": {"opted_out_before": True, "verified_by_desk": False},

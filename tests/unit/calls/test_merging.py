@@ -70,7 +70,7 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "ledger.assigned_person_id": ("p-1", "p-2", "p-1"),
     "ledger.assigned_as": ("ann", "bob", "ann"),
     "ledger.enrolled_for": ("p-1", "p-2", "p-1"),
-    "ledger.enrolled_beside": ("v-2", "v-3", "v-2"),
+    "ledger.beside": (("v-2",), ("v-3",), ("v-2", "v-3")),
     "ledger.rejected_for": ("p-1", "p-2", "p-1"),
     "ledger.kept_marks": (
         Marks(person_id="p-1", kinds=("fraud",)),
@@ -109,17 +109,10 @@ def test_merge_knows_what_either_record_knew(field: str, known: tuple[Any, Any, 
         assert getattr(getattr(found, part), name) == expected
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "closed_by"), [("", "bob", None), ("ann", "", "ann"), (None, "bob", "bob"), (None, "", None)]
-)
-def test_merge_takes_no_caller_beside_for_one_whom_a_person_has_seen(
-    ours: str | None, theirs: str, closed_by: str | None
-) -> None:
-    """Of two, ours counts, with who has closed it; "" for nobody, None if there is none."""
-    mine = {"enrolled_beside": "v-2", "beside_closed_by": ours or None} if ours is not None else {}
-    other = call(voice_id="alt-1", enrolled_beside="v-3", beside_closed_by=theirs or None)
-    found = merged(call(**mine), other, NOW).ledger
-    assert (found.enrolled_beside, found.beside_closed_by) == ("v-2" if mine else "v-3", closed_by)
+def test_two_records_of_one_call_are_no_callers_at_the_same_time() -> None:
+    """Each may have found the other before it was known that they are one."""
+    found = merged(call(beside=("alt-1", "v-3")), call(voice_id="alt-1", beside=("v-1",)), NOW)
+    assert found.ledger.beside == ("v-3",)
 
 
 def test_merge_knows_of_whom_the_person_who_closed_an_enroll_had_heard() -> None:

@@ -7,7 +7,18 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.note_folding import fold_note, new_call
-from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Merged, Note, Pushed, Resolved, Unlisted, Verified
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    Merged,
+    Note,
+    Pushed,
+    Resolved,
+    SameMember,
+    Unlisted,
+    Verified,
+)
 from callkeeper.calls.record import Call, Candidate, Marks, Phase, Reason
 from tests.conftest import examples
 from tests.records import facts_of_record
@@ -130,3 +141,29 @@ def test_fold_of_a_first_reading_long_after_the_pushed_end_begins_the_final_anal
     hinted, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, NOW)
     ended = read_again(hinted, NOW + seconds(10), has_ended=True)
     assert facts_of_record(read_again(ended, NOW + seconds(15), has_ended=True), BOOK.policies).final_analysis
+
+
+def test_call_beside_is_recorded_once_and_never_the_call_itself() -> None:
+    """A note can come twice, and two records of one call may find each other."""
+    known = call(alternate_id="alt-1")
+    for own in ("v-1", "alt-1"):
+        assert fold_note(known, SameMember(voice_id=own), NOW) == (known, [])
+    found, lines = fold_note(known, SameMember(voice_id="v-2"), NOW)
+    assert (found.ledger.beside, found.statements.asked, lines) == (("v-2",), None, [])
+    assert fold_note(found, SameMember(voice_id="v-2"), NOW) == (found, [])
+    assert fold_note(found, SameMember(voice_id="v-3"), NOW)[0].ledger.beside == ("v-2", "v-3")
+
+
+def test_settled_call_asks_a_person_about_the_call_beside_it_at_once() -> None:
+    """Nothing is decided for it any more, and its voice may be enrolled."""
+    settled = call(phase=Phase.SETTLED, reason=Reason.ENROLLED, enrolled_seen=True)
+    found, (line,) = fold_note(settled, SameMember(voice_id="v-2"), NOW)
+    asked = found.statements.open_question
+    assert asked is not None
+    assert (asked.rule, asked.asked_at, asked.because.endswith("The other call is v-2.")) == (
+        "same_member_live",
+        NOW,
+        True,
+    )
+    assert (line.what, line.kind, line.rule, line.because) == ("decided", "ask", asked.rule, asked.because)
+    assert line.earlier_calls == {"same_member_live": "v-2"}

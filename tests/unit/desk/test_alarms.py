@@ -5,11 +5,9 @@ from dataclasses import replace
 import pytest
 
 from callkeeper.calls.effect_resolution import (
-    ENROLLED_BESIDE,
     GIVEN_UP,
     HELD_BACK,
     OPTED_OUT,
-    RECOGNISED_BESIDE,
     RECORD_LOST,
     REFUSED_BY_SERVICE,
 )
@@ -60,8 +58,6 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
 @pytest.mark.parametrize(
     ("why", "title", "advice"),
     [
-        (f"enroll {GIVEN_UP}", "Enroll not carried out", "one of the two callers is somebody else"),
-        (f"enroll not carried out: {RECOGNISED_BESIDE}", "Enroll not carried out", "has the member's voice"),
         (f"enroll not carried out: {RECORD_LOST}", "Enroll not carried out", "Somebody may have rejected the voice"),
         (OPTED_OUT, "Caller opted out, voice still enrolled", "Ask the service's operator to remove the voiceprint"),
         (
@@ -69,7 +65,6 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
             "Reject not carried out",
             "The call's story says why nothing was sent",
         ),
-        (ENROLLED_BESIDE, "Enrolled beside another caller", "The caller of another call"),
         (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
         (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
         (f"enroll {REFUSED_BY_SERVICE}: Try later.", "Enroll refused by the service", "not applied: Try later. Do it"),
@@ -80,12 +75,9 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
         ),
     ],
     ids=[
-        "enroll-given-up",
-        "recognised-beside",
         "record-lost",
         "opted-out",
         "held-back",
-        "enrolled-beside",
         "reject-given-up",
         "service-says-unresolved",
         "a-sentence",

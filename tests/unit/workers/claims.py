@@ -51,7 +51,7 @@ class HeldClaim:
     the id into whose record each of others was merged; ``announced`` has the members whose enroll was, ``since``
     the instants from which on others were looked up. ``found_s`` is the greatest age of the call, None: any; ``may_be_old``
     is what that was asked with. ``left`` are the notes that were left on other calls, and
-    ``recognised_in`` has the record as others could read it when they were told that the caller is recognised.
+    ``established_in`` has the record as others could read it when they were told that the caller is established.
     """
 
     call: Call = field(default_factory=call)
@@ -69,8 +69,8 @@ class HeldClaim:
     refused_by: RefusedBy | None = None
     kept: list[Any] = field(default_factory=list)
     enrolled: list[str] = field(default_factory=list)
-    recognised: list[str] = field(default_factory=list)
-    recognised_in: list[Call] = field(default_factory=list)
+    established: list[str] = field(default_factory=list)
+    established_in: list[Call] = field(default_factory=list)
     records: dict[str, Call] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
     announced: list[str] = field(default_factory=list)
@@ -107,8 +107,8 @@ class HeldClaim:
                 members=SimpleNamespace(
                     announce=self._announce,
                     enrolled_since=self._enrolled_since,
-                    recognise=self._recognise,
-                    recognised_since=self._recognised_since,
+                    establish=self._establish,
+                    established_since=self._established_since,
                 ),
                 note=self._leave_note,
                 end_of=self._end_of,
@@ -155,11 +155,12 @@ class HeldClaim:
         self.since.append(since)
         return self.enrolled
 
-    async def _recognise(self, _call_id: CallId, _person_id: str, _now: datetime) -> None:
-        self.recognised_in.append(self.kept[-1][0] if self.kept else call())
+    async def _establish(self, _call_id: CallId, _person_id: str, _now: datetime) -> None:
+        self.established_in.append(self.kept[-1][0] if self.kept else call())
 
-    async def _recognised_since(self, _institution_key: str, _person_id: str, _since: datetime) -> list[str]:
-        return self.recognised
+    async def _established_since(self, _institution_key: str, _person_id: str, since: datetime) -> list[str]:
+        self.since.append(since)
+        return self.established
 
     async def _leave_note(self, call_id: CallId, note: Any, *, even_settled: bool) -> None:
         self.left.append((call_id.voice_id, note, even_settled))

@@ -1,4 +1,4 @@
-"""Which other calls of a member keep an enroll or a reject from being sent."""
+"""Which other calls of a member speak against a call's caller, and keep a reject from being sent."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,138 +6,108 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_SINCE, RECOGNISED_BESIDE
-from callkeeper.calls.member_evidence import recognised_member
-from callkeeper.calls.notes import EnrolledBeside
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.member_evidence import established_member
+from callkeeper.calls.notes import SameMember
 from callkeeper.calls.record import Call
-from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, word
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, verified, word
 from tests.unit.workers.claims import HeldClaim, as_claim
 from tests.unit.workers.test_effects import INTENDED
 from workers.effects import send
-from workers.other_calls import note_recognised
+from workers.other_calls import find_beside
 
 BY_SERVICE = NOW + timedelta(hours=1)
 """When the call began, by the service's clock, which is ahead."""
 
-BESIDE: dict[str, tuple[Call | None, bool]] = {
-    "it goes on": (call(enroll=Effect(state=EffectState.APPLIED)), True),
-    "it ended after this one began": (call(enrolled_seen=True, end_seen_at=NOW - seconds(30.9)), True),
-    "it ended before": (call(enrolled_seen=True, end_seen_at=NOW - seconds(31)), False),
-    "its end was read late": (call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE), False),
-    "its end was read late, and was late": (
-        call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE + seconds(0.1)),
-        True,
-    ),
-    "it was lost after this one began": (call(enrolled_seen=True, settled_at=NOW - seconds(30.9)), True),
-    "it was lost before": (call(enrolled_seen=True, settled_at=NOW - seconds(31)), False),
-    "its record is gone": (None, False),
-    "it was not sent": (call(enroll=Effect(state=EffectState.ABSENT)), False),
-    "it was taken back": (call(enroll=Effect(state=EffectState.TAKEN_BACK), unenrolled_seen=True), False),
-    **{
-        f"it is {state}": (call(enroll=Effect(state=state)), True)
-        for state in (EffectState.INTENDED, EffectState.SENT, EffectState.UNKNOWN, EffectState.UNRESOLVED)
-    },
-}
-
-
-@pytest.mark.parametrize(("other", "is_held"), BESIDE.values(), ids=BESIDE)
-async def test_enroll_beside_another_one_of_the_member_waits_for_a_person(other: Call | None, is_held: bool) -> None:
-    """Two calls at once are of two callers, and one of them is not the member. It may still be under way in the other."""
-    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31), started_at=BY_SERVICE)
-    found = {"v-2": other} if other is not None else {}
-    held = HeldClaim(known, enrolled=["v-1", "v-3", "v-2"], records=found)
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, held.since) == (["p-1"], [NOW - seconds(31 + BOOK.maximum_age_s)])
-    enroll = held.call.ledger.enroll
-    if is_held:
-        assert (held.service.sent, enroll.state, enroll.refusal) == ([], EffectState.REFUSED, ENROLLED_SINCE)
-    else:
-        assert (len(held.service.sent), enroll.state) == (1, EffectState.APPLIED)
-
-
-@pytest.mark.parametrize(
-    ("changes", "announced"),
-    [
-        ({"person_id": None}, []),
-        ({"hinted_at": None, "first_seen_at": None}, ["p-1"]),
-    ],
-    ids=["nobody is assigned", "nobody knows when it began"],
-)
-async def test_enroll_that_is_compared_with_no_other_is_announced_to_them(
-    changes: dict[str, Any], announced: list[str]
-) -> None:
-    """An enroll in another call, which is due at the same moment, must learn of this one."""
-    held = HeldClaim(call(**{"enroll": replace(INTENDED, operator=None), **changes}), enrolled=["v-2"])
-    held.records["v-2"] = call(enrolled_seen=True)
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, held.since, len(held.service.sent)) == (announced, [], 1)
-
-
-KNOWN: dict[str, Any] = {"person_id": "p-1", "authenticated_members": ("p-1",)}
-RECOGNISED: dict[str, tuple[dict[str, Any], bool]] = {
-    "it goes on": (KNOWN, True),
-    "it ended before": ({**KNOWN, "end_seen_at": NOW - seconds(31)}, False),
+KNOWN: dict[str, Any] = {"person_id": "p-1", "authenticated_members": ("p-1",), "hinted_at": NOW - seconds(31)}
+OTHER: dict[str, Any] = {**KNOWN, "voice_id": "v-2"}
+BESIDE: dict[str, tuple[dict[str, Any], bool]] = {
+    "it goes on": ({}, True),
+    "it ended after this one began": ({"end_seen_at": NOW - seconds(30.9)}, True),
+    "it ended before": ({"end_seen_at": NOW - seconds(31)}, False),
+    "its end was read late": ({"end_seen_at": NOW, "changed_at_end": BY_SERVICE}, False),
+    "its end was read late, and was late": ({"end_seen_at": NOW, "changed_at_end": BY_SERVICE + seconds(0.1)}, True),
+    "it was lost after this one began": ({"settled_at": NOW - seconds(30.9)}, True),
+    "it was lost before": ({"settled_at": NOW - seconds(31)}, False),
+    "verified by a person": ({"authenticated_members": (), "identity": verified()}, True),
+    "verified by the service": ({"authenticated_members": (), "identity": verified(by_desk=False)}, True),
+    "verified as another": ({"authenticated_members": (), "identity": replace(verified(), person_id="p-2")}, False),
+    "enrolled by somebody": ({"authenticated_members": (), "enrolled_seen": True}, True),
+    "nothing is known of it": ({"authenticated_members": ()}, False),
     "as another": ({"person_id": "p-2", "authenticated_members": ("p-2",)}, False),
-    "as the member before": ({**KNOWN, "person_id": "p-2"}, False),
-    "and rejected": ({**KNOWN, "rejected_seen": True}, False),
+    "as the member before": ({"person_id": "p-2"}, False),
+    "rejected": ({"rejected_seen": True}, False),
 }
 
 
-@pytest.mark.parametrize(("changes", "is_held"), RECOGNISED.values(), ids=RECOGNISED)
-@pytest.mark.parametrize("operator", [None, "ann"])
-async def test_enroll_beside_a_caller_whose_voice_is_the_members_waits_for_a_person(
-    changes: dict[str, Any], is_held: bool, operator: str | None
-) -> None:
-    """Of two callers at once, the one with the member's voice is the member."""
-    known = call(enroll=replace(INTENDED, operator=operator), hinted_at=NOW - seconds(31))
-    held = HeldClaim(known, recognised=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert held.call.ledger.enroll.refusal == (RECOGNISED_BESIDE if is_held and operator is None else None)
+def known(**changes: Any) -> Call:
+    """Return a call whose caller is established as p-1, and which began with the service's clock."""
+    return call(**{**KNOWN, "started_at": BY_SERVICE, **changes})
 
 
-@pytest.mark.parametrize(("into", "is_held"), [("v-2", True), ("v-1", False)], ids=["another call", "this call"])
-@pytest.mark.parametrize("what", ["enrolled", "recognised"])
-async def test_record_that_was_merged_counts_as_the_one_that_it_is_in(what: str, into: str, is_held: bool) -> None:
+@pytest.mark.parametrize(("changes", "is_beside"), BESIDE.values(), ids=BESIDE)
+async def test_two_callers_at_once_who_are_one_member_are_both_told(changes: dict[str, Any], is_beside: bool) -> None:
+    """However each of them is established, and whoever came first."""
+    held = HeldClaim(known(), established=["v-2"], records={"v-2": call(**{**OTHER, **changes})})
+    await find_beside(as_claim(held))
+    assert held.call.ledger.beside == (("v-2",) if is_beside else ())
+    assert held.left == ([("v-2", SameMember(voice_id="v-1"), True)] if is_beside else [])
+    assert held.since == [NOW - seconds(31 + BOOK.maximum_age_s)]
+
+
+@pytest.mark.parametrize(("ended_s", "is_beside"), [(31, False), (30.9, True)])
+async def test_call_that_was_over_when_the_other_one_began_is_not_beside_it(ended_s: float, is_beside: bool) -> None:
+    """The member's line dropped, and an agent speaks about the first call while the second one goes on."""
+    ours = known(end_seen_at=NOW - seconds(ended_s), hinted_at=NOW - seconds(100))
+    held = HeldClaim(ours, established=["v-2"], records={"v-2": call(**{**OTHER, "first_seen_at": NOW - seconds(31)})})
+    await find_beside(as_claim(held))
+    assert bool(held.call.ledger.beside) is is_beside
+
+
+@pytest.mark.parametrize(("into", "is_beside"), [("v-2", True), ("v-1", False)], ids=["another call", "this call"])
+async def test_record_that_was_merged_counts_as_the_one_that_it_is_in(into: str, is_beside: bool) -> None:
     """The two ids are of one call, which may be this one."""
-    known = call(enroll=replace(INTENDED, operator=None), hinted_at=NOW - seconds(31))
-    changes = KNOWN if what == "recognised" else {"enrolled_seen": True}
-    found: dict[str, Any] = {what: ["v-9"]}
-    held = HeldClaim(known, **found, merged={"v-9": into}, records={into: call(voice_id=into, **changes)})
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.call.ledger.enroll.state is EffectState.REFUSED) == is_held
+    records = {into: call(**{**OTHER, "voice_id": into})}
+    held = HeldClaim(known(), established=["v-9"], merged={"v-9": into}, records=records)
+    await find_beside(as_claim(held))
+    assert bool(held.call.ledger.beside) is is_beside
 
 
-async def test_who_finds_a_recognised_caller_reads_so_in_the_record() -> None:
-    """An enroll in another call may be due at the same moment: it looks at the record as soon as it finds the call."""
-    held = HeldClaim(call(**KNOWN))
-    await note_recognised(as_claim(held))
-    assert [recognised_member(stored) for stored in held.recognised_in] == ["p-1"]
-    await note_recognised(as_claim(held))
-    assert (len(held.recognised_in), len(held.kept)) == (1, 1), "once for each member"
+async def test_who_finds_a_caller_reads_in_the_record_as_whom_it_is_established() -> None:
+    """The record is written first, and once for each member: another call may look at the same moment."""
+    held = HeldClaim(known())
+    await find_beside(as_claim(held))
+    assert [established_member(stored) for stored in held.established_in] == ["p-1"]
+    await find_beside(as_claim(held))
+    assert (len(held.established_in), len(held.kept)) == (1, 1)
 
 
-BY_RULE = Effect(state=EffectState.APPLIED)
-ENROLLED_BY: dict[str, tuple[dict[str, Any], bool]] = {
-    "a rule": ({"enroll": BY_RULE}, True),
-    "a rule, perhaps": ({"enroll": replace(BY_RULE, state=EffectState.UNKNOWN)}, True),
-    "a person": ({"enroll": replace(BY_RULE, operator="bob")}, False),
-    "another tool": ({"enrolled_seen": True}, False),
-    "a rule, before this one began": ({"enroll": BY_RULE, "end_seen_at": NOW - seconds(31)}, False),
-}
+async def test_caller_beside_is_forgotten_once_it_turns_out_to_be_none() -> None:
+    """Its end was read late, or a person has found out that it was somebody else."""
+    held = HeldClaim(known(beside=("v-2",), established_for="p-1"), records={})
+    await find_beside(as_claim(held))
+    assert held.call.ledger.beside == ()
 
 
-@pytest.mark.parametrize(("changes", "is_told"), ENROLLED_BY.values(), ids=ENROLLED_BY)
-@pytest.mark.parametrize("was_given_up", [False, True])
-async def test_enroll_by_a_person_makes_one_by_a_rule_beside_it_a_question(
-    changes: dict[str, Any], is_told: bool, was_given_up: bool
+@pytest.mark.parametrize("operator", [None, "ann"])
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_enroll_is_decided_again_if_another_caller_is_found_before_it_is_sent(
+    operator: str | None, is_known: bool
 ) -> None:
-    """Her word stands. Who called there is not known, unless she was told of that call and said it again."""
-    enroll = replace(INTENDED, failed=ENROLLED_SINCE if was_given_up else None)
-    held = HeldClaim(call(enroll=enroll), enrolled=["v-2"], records={"v-2": call(voice_id="v-2", **changes)})
+    """Redis may have lost what the other one had stored. An enroll that knows of the other one is a person's."""
+    enroll = replace(INTENDED, operator=operator)
+    ours = known(enroll=enroll, beside=("v-2",) if is_known else (), identity=verified())
+    held = HeldClaim(ours, established=["v-2"], records={"v-2": call(**OTHER)})
     await send(as_claim(held), EffectKind.ENROLL)
-    assert (held.announced, len(held.service.sent)) == (["p-1"], 1)
-    assert held.left == ([("v-2", EnrolledBeside(voice_id="v-1"), True)] if is_told and not was_given_up else [])
+    assert (held.call.ledger.enroll == enroll, len(held.service.sent)) == ((True, 0) if not is_known else (False, 1))
+
+
+async def test_enroll_is_announced_for_rejects_before_it_is_sent() -> None:
+    """A reject in another call must not take it back by mistake. With nobody assigned there is nothing to announce."""
+    for person_id, announced in (("p-1", ["p-1"]), (None, [])):
+        held = HeldClaim(call(enroll=INTENDED, person_id=person_id))
+        await send(as_claim(held), EffectKind.ENROLL)
+        assert (held.announced, len(held.service.sent)) == (announced, 1)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +118,8 @@ async def test_call_began_when_it_was_first_heard_of_or_earlier_if_the_service_s
 ) -> None:
     """By its push, its first listing or its age. No other call goes on for longer than the rules say."""
     hinted_at = None if hinted_s is None else NOW + seconds(hinted_s)
-    held = HeldClaim(call(enroll=replace(INTENDED, operator=None), hinted_at=hinted_at), found_s=age_s)
-    await send(as_claim(held), EffectKind.ENROLL)
+    held = HeldClaim(known(hinted_at=hinted_at), found_s=age_s)
+    await find_beside(as_claim(held))
     assert held.since == [NOW + seconds(since_s - BOOK.maximum_age_s)]
     assert held.may_be_old == [False]
 
@@ -189,16 +159,15 @@ async def test_reject_that_can_be_compared_with_no_enroll_is_sent(changes: dict[
     assert (held.since, len(held.service.sent)) == ([], 1)
 
 
-@pytest.mark.parametrize(("created_s", "is_held"), [(0, False), (-0.1, True)])
+@pytest.mark.parametrize(("created_s", "is_beside"), [(0, False), (-0.1, True)])
 @pytest.mark.parametrize("listed_s", [None, 0.0, 5.0])
 async def test_start_of_a_call_is_the_earlier_one_of_queue_and_record(
-    listed_s: float | None, created_s: float, is_held: bool
+    listed_s: float | None, created_s: float, is_beside: bool
 ) -> None:
     """An end that was read late is compared with it, by the service's clock."""
     started_at = None if listed_s is None else BY_SERVICE + seconds(listed_s)
-    shown = reading(created_at=BY_SERVICE + seconds(created_s))
-    known = call(enroll=replace(INTENDED, operator=None), started_at=started_at, reading=shown)
-    other = call(enrolled_seen=True, end_seen_at=NOW, changed_at_end=BY_SERVICE)
-    held = HeldClaim(known, enrolled=["v-2"], records={"v-2": other})
-    await send(as_claim(held), EffectKind.ENROLL)
-    assert held.call.ledger.enroll.refusal == (ENROLLED_SINCE if is_held else None)
+    ours = known(started_at=started_at, reading=reading(created_at=BY_SERVICE + seconds(created_s)))
+    other = call(**{**OTHER, "end_seen_at": NOW, "changed_at_end": BY_SERVICE})
+    held = HeldClaim(ours, established=["v-2"], records={"v-2": other})
+    await find_beside(as_claim(held))
+    assert bool(held.call.ledger.beside) is is_beside

@@ -671,7 +671,7 @@ async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: Redis, redi
     other, trail = settled(2, person_id="p-2", phone_number="+12025550001", candidates=(), identity=None)
     await put(redis, other, trail)
     keys = Keys()
-    places = (keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1"), keys.recognised(KEY, "p-1"))
+    places = (keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1"), keys.established(KEY, "p-1"))
     for key in places:
         await redis.zadd(key, {"rejected:v-2" if "earlier" in key else "v-2": 1})
     await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")

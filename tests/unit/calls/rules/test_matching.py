@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.law import forbidden
-from callkeeper.calls.rules import Outcome, Stage
+from callkeeper.calls.law import forbidden, question
+from callkeeper.calls.rules import Outcome, Stage, load_rules
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
-from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid, judge, table, wanted
+from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid, judge, may_act, table, wanted
 from tests.conftest import examples
 from tests.unit.calls.rules.specimens import BOOK, any_book, any_facts, any_rule
 
@@ -29,13 +30,37 @@ def test_verdict_is_what_the_first_match_asks_for_within_the_law(facts: Facts, b
         if is_meant_for(rule, key) and is_valid(rule, facts.at) and all(holds(each, facts) for each in rule.when)
     ]
     first = next(n for n, rule in enumerate(matching) if rule.stage is Stage.LIVE)
+    asking, may_enroll = question(facts), may_act(book, Outcome.ENROLL, key)
+    if asking is not None and may_enroll and verdict.outcome not in EFFECTS:
+        assert (verdict.outcome, verdict.rule, verdict.because) == (Outcome.ASK, asking.name, asking.meaning)
+        by_rule, outcome = matching[first], Outcome.HOLD if verdict.forbidden else matching[first].outcome
+        verdict = with_fields(verdict, rule=by_rule.name, outcome=outcome, because=by_rule.because)
     for rule, judged in zip(matching[: first + 1], (*verdict.shadows, verdict), strict=True):
         kind = EFFECTS.get(rule.outcome)
         marks = {"on_red_alone": rule.on_red_alone, "against_mismatch": rule.against_mismatch}
         reasons = () if kind is None else forbidden(kind, facts, opt_in_required=book.require_opt_in, **marks)
         assert (judged.rule, judged.asked, judged.forbidden) == (rule.name, rule.outcome, reasons)
         assert judged.outcome is (Outcome.HOLD if reasons else rule.outcome)
-    assert judge(facts, book, key) == verdict
+    assert judge(facts, book, key) == judge(facts, book, key)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asks"),
+    [
+        ({}, True),
+        ({"same_member_live": False}, False),
+        ({"rejected": True}, False),
+        ({"distrusted": True}, False),
+        ({"verified_by_desk": True}, False),
+    ],
+)
+def test_two_callers_at_once_ask_a_person_whatever_the_rules_say(changes: dict[str, bool], asks: bool) -> None:
+    """Where rules act. A person's word is an answer, and a caller who was rejected is none who could be enrolled."""
+    facts = with_fields(Facts.from_dict({"same_member_live": True, "allowed": True}), **changes)
+    for name in ("default", "demo"):
+        verdict = judge(facts, load_rules(None if name == "default" else name), "cu-1")
+        assert (verdict.outcome is Outcome.ASK and verdict.rule == "same_member_live") is asks
+    assert judge(facts, load_rules("watch-only"), "cu-1").outcome is not Outcome.ASK
 
 
 @given(any_facts(), any_book(), st.data())
