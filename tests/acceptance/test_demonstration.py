@@ -176,6 +176,19 @@ def test_new_demonstration_counts_no_check_that_was_not_made(tmp_path: Path) -> 
         assert parse_call(redis.hget(Keys().item(member.decode()), "rec")).plan.checks_by_desk == 0
 
 
+def test_data_of_an_older_release_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run on a folder of an older release continues with its data, and says so."""
+    with embedded_redis(tmp_path / "redis") as redis, BlockingRedis.from_url(redis.url) as client:
+        client.sadd("ck:disowned", "cu-9")
+        client.zadd("ck:events", {"{}": 1})
+    with (
+        demonstration(tmp_path, workers=0, seed=1, scenario="none") as demo,
+        BlockingRedis.from_url(demo.redis_url) as client,
+    ):
+        assert client.smembers(Keys().disowned) == client.smembers("ck:disowned") == {b"cu-9"}
+    assert "2 keys of an older release copied" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("lacking", ["desk_token", "push_key"])
 def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> None:
     """A data folder of an earlier version keeps its secrets, and missing ones are added once."""
