@@ -21,7 +21,7 @@ import grimp
 from tests.mutation.changes import sample
 
 _LIBRARIES: Final = (
-    *("aiohttp", "alembic.command", "argon2", "fakeredis", "httpx", "httpx_aiohttp", "joserfc.jwt"),
+    *("aiohttp", "alembic.command", "fakeredis", "httpx", "httpx_aiohttp", "joserfc.jwt"),
     *("hypothesis.internal.conjecture.engine", "msgspec", "phonenumbers", "pytest", "redis.asyncio", "rich.console"),
     *("rq", "sqlalchemy", "starlette.applications", "structlog", "uvicorn", "uvloop"),
 )

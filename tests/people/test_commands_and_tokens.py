@@ -1,4 +1,4 @@
-"""``callkeeper users``, ``tokens`` and ``audit``, and the rights of an issued token at the desk."""
+"""``callkeeper tokens`` and ``audit``, and the rights of an issued token at the desk."""
 
 import asyncio
 import csv
