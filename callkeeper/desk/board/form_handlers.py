@@ -141,8 +141,13 @@ async def request_action(
         return await actions.request(BOARD, place, action, body, None, assigns=True)
     except Problem as problem:
         facts, known = problem.view.facts, form.get("despite", "").split(",")
-        words = ": ".join(filter(None, (f"Not done: {problem.view.title}", "; ".join(one.meaning for one in facts))))
         is_asked = problem.view.code == "evidence_against"
+        title = (
+            "this speaks against the caller. Say below that you know it, or do not send it"
+            if is_asked
+            else problem.view.title
+        )
+        words = ": ".join(filter(None, (f"Not done: {title}", "; ".join(one.meaning for one in facts))))
         despite = ",".join(filter(None, (*known, *(one.name for one in facts)))) if is_asked else ""
         raise FormRefused(problem.view.status, words, despite) from None
 

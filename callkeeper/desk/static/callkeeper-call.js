@@ -90,7 +90,8 @@ export const WORDS = {
   unresolved: "It was sent, but nobody knows yet whether it was applied. A person has to look.",
   noToken: "This page gets no token from its server.",
   unauthorized: "This page's token is not accepted.",
-  forbidden: "That may not be done.",
+  forbidden: "This page may not do that.",
+  contradicted: "What is known of the caller forbids that.",
   evidence_against: "Not counted yet.",
   not_found: "The call is not known, or this page may not see it.",
   invalid: "Something is missing or wrong.",
@@ -163,7 +164,8 @@ const inWords = (facts) => facts.map((fact) => WORDS[`fact_${fact.name}`] ?? fac
 /** A refusal of the desk, or a failure to reach it (status 0), in words for the agent. */
 class Refusal extends Error {
   constructor(status, code, detail, retryMs = 0) {
-    super([WORDS[code] ?? WORDS.unreachable, detail].filter(Boolean).join(" "));
+    const word = status === 409 && code === "forbidden" ? "contradicted" : code;
+    super([WORDS[word] ?? WORDS.unreachable, detail].filter(Boolean).join(" "));
     Object.assign(this, { status, code, retryMs });
   }
 

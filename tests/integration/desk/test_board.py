@@ -341,6 +341,19 @@ def shown_on(page: str) -> str:
     return found[1]
 
 
+async def test_word_against_evidence_is_asked_again(rig: BoardRig) -> None:
+    """The page shows what is known before the click, and asks for it after the click; the audit log has both words."""
+    script = Happening(Kind.MISMATCH, 2), Happening(Kind.HIGH_RISK, 2), Happening(Kind.END, 900)
+    call = await rig.begin_call(*script, run_s=20, is_pushed=False)
+    assert "Known of the caller: the voice does not match" in await rig.page(of(call))
+    fields = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
+    asked = await rig.fill(f"{of(call)}/verified", **fields)
+    assert (asked.status_code, f'name="despite" value="{DESPITE}"' in asked.text) == (409, True)
+    assert (await rig.fill(f"{of(call)}/verified", **fields, despite=DESPITE)).status_code == 303
+    await rig.run(10)
+    assert call.manual_person_id == "p-1"
+
+
 async def test_acknowledgement_closes_only_what_its_page_showed(rig: BoardRig) -> None:
     """The page showed a rule's question. Since then the service refused an enroll, which nobody has seen.
 
