@@ -278,6 +278,6 @@ def test_pages_write_every_day_with_its_year() -> None:
 
 def test_page_without_incidents_leads_to_the_calls_that_need_a_person() -> None:
     """It said that nothing was wrong, while the board showed a reject that was refused."""
-    shown = {"incidents": [], "lengths": {}, "may_change": False, "is_of_all": True, "has_retried": False}
+    shown = {"incidents": [], "lengths": {}, "may_change": False, "is_of_all": False, "has_retried": False}
     page = Renderer("/board", load_rules(None)).page("incidents.html", now=NOW, visitor=None, problem="", **shown)
     assert 'There is no incident now. Calls that need a person are on the <a href="/board">board</a>.' in page
