@@ -59,7 +59,7 @@ def _by_moment(old: CallOutcome, new: CallOutcome) -> Iterator[list[str]]:
     for since_s, until_s in pairwise([-1.0, *instants]):
         was, now = were.get(until_s, was), are.get(until_s, now)
         found = [
-            f"{_plain(name.replace('.', ' ', 1))}: {_plain(was.get(name))} -> {_plain(now.get(name))}"
+            f"{_plain(name.replace('.', ' ', 1))}: {_change(was.get(name), now.get(name))}"
             for name in sorted(was.keys() | now.keys())
             if was.get(name) != now.get(name)
         ]
@@ -67,6 +67,13 @@ def _by_moment(old: CallOutcome, new: CallOutcome) -> Iterator[list[str]]:
             found += _requests(_between(old.requests, since_s, until_s), _between(new.requests, since_s, until_s))
         if found:
             yield found
+
+
+def _change(old: Any, new: Any) -> str:
+    """Return in which direction a number differs, or both values."""
+    if type(old) is type(new) is int:
+        return "fewer" if new < old else "more"
+    return f"{_plain(old)} -> {_plain(new)}"
 
 
 def _states(moments: Iterable[Moment]) -> dict[float, dict[str, Any]]:
