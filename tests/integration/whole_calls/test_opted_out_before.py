@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from callkeeper.calls.fact_derivation import earlier_calls_of
 from callkeeper.calls.notes import OptedIn, OptedOut
 from callkeeper.calls.record_storage import encode_call
+from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -69,6 +70,18 @@ async def test_opt_out_outlives_the_other_marks(rig: Rig) -> None:
     later = await rig.begin_call(*PASSCODE, run_s=150)
     assert await is_held(rig, later)
     assert "enroll" not in rig.ledger(later)
+
+
+async def test_erased_member_stays_opted_out(rig: Rig) -> None:
+    """Only that their id opted out is kept, and of no call."""
+    await opted_out(rig)
+    await rig.run(30)
+    found = await Eraser(rig.redis, keys=rig.store.keys).erase(Whose(KEY, person_id="p-1"), holds=Holds())
+    assert found.erased == 1
+    assert await rig.redis.zrange(rig.store.keys.earlier(KEY, "c:p-1"), 0, -1) == [b"opted_out:"]
+    later = await rig.begin_call(*PASSCODE, run_s=150)
+    assert await is_held(rig, later)
+    assert earlier_calls_of(await rig.record(later)) == {}
 
 
 @pytest.mark.parametrize("said_s", [2.0, 60.0, 85.0])
