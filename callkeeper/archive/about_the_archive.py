@@ -1,4 +1,4 @@
-"""Tests what a chain says about the archive itself: against the tables, the retention and the heads that were logged."""
+"""Tests what a chain says about the archive itself: against the tables, the retention, logged heads and the audit log."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from callkeeper.archive.statements import UNKNOWN, Retired, Statements, erased_of, holds_of
+from callkeeper.archive.statements import DONE, UNKNOWN, Retired, Statement, Statements, erased_of, holds_of
 from callkeeper.archive.writing import Head
 
 Found = Iterator[tuple[int, str]]
@@ -35,6 +35,17 @@ class HeadTimes:
         return self._latest[place - 1] if place else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The commands that changed the archive, by the audit log in Redis, where the database's owner cannot write.
+
+    ``done`` has institution, number of the line and what was done of each; the log is complete from ``since_ms`` on.
+    """
+
+    done: set[tuple[str, int, str]]
+    since_ms: int
+
+
 @dataclass(slots=True)
 class AboutTheArchive:
     """The tests of one chain's lines about the archive. ``keep_ms``: how long an institution's lines are kept."""
@@ -45,15 +56,24 @@ class AboutTheArchive:
     statements: Statements
     head_times: HeadTimes
     keep_ms: Callable[[str], int | None] | None
+    commands: Commands | None
 
     def faults(self) -> Found:
         """Yield what is wrong with the lines, and with the tables that follow from them."""
-        yield from ((each.n, UNKNOWN) for each in self.statements.all if each.content is None)
+        for each in self.statements.all:
+            yield from self._statement(each)
         for retired in self.statements.retirements:
             yield from self._retirement(retired)
         yield from self._base()
         yield from self._erasures()
         yield from self._holds()
+
+    def _statement(self, each: Statement) -> Found:
+        if each.content is None:
+            yield each.n, UNKNOWN
+        known, done = self.commands, DONE[each.kind]
+        if known and each.at_ms >= known.since_ms + CLOCKS_MS and (self.key, each.n, done) not in known.done:
+            yield each.n, f"the audit log in Redis has no command `archive {done}` for it"
 
     def _retirement(self, retired: Retired) -> Found:
         content = retired.content

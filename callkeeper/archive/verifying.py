@@ -1,8 +1,8 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved.
 
 The database's owner can change every table and compute every hash anew. So each line is compared with the heads that were
-logged elsewhere. What the tables hold beside the hashes is compared with the lines, and with what lines say about the
-archive.
+logged elsewhere. What the tables hold beside the hashes is compared with the lines, and what lines say about the archive
+with the audit log in Redis.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, func, select
 
-from callkeeper.archive.about_the_archive import CLOCKS_MS, AboutTheArchive, HeadTimes
+from callkeeper.archive.about_the_archive import CLOCKS_MS, AboutTheArchive, Commands, HeadTimes
 from callkeeper.archive.contents import (
     UNKNOWN_VALUES,
     UNREADABLE,
@@ -84,6 +84,7 @@ class Evidence:
         logged_at: When some of these heads were read, in ms.
         keep_ms: How long an institution's lines must be kept; None: for ever. Without it retention is not checked by age.
         keys: One of them signed what an erasure changed in a body. Without a key that is not checked.
+        commands: What the audit log in Redis has of commands that changed the archive. Without it that is not compared.
         now_ms: The present instant.
     """
 
@@ -91,6 +92,7 @@ class Evidence:
     logged_at: Mapping[tuple[str, int], int] = field(default_factory=dict)
     keep_ms: Callable[[str], int | None] | None = None
     keys: Sequence[Secret] = ()
+    commands: Commands | None = None
     now_ms: int = field(default_factory=lambda: time_ns() // 1_000_000)
 
 
@@ -184,7 +186,9 @@ class _Chain:
         self.last_logged = max(self.logged, default=0)
         times = HeadTimes((n, ms) for (key, n), ms in self.known.logged_at.items() if key == self.key)
         statements = Statements(self.connection, self.key, base.n)
-        about = AboutTheArchive(self.connection, self.key, base, statements, times, self.known.keep_ms)
+        about = AboutTheArchive(
+            self.connection, self.key, base, statements, times, self.known.keep_ms, self.known.commands
+        )
         test = LineTest(statements, self.known.keys)
         first_ms, count = 0, 0
         if self.logged.get(base.n, base.hash) != base.hash:

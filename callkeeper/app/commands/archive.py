@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import TextIOWrapper
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, Final, TextIO
 
 import click
+from redis.asyncio import Redis
 
 from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, is_archive_set, progress, recorded_calls
 from callkeeper.app.environment import SettingsWrong
@@ -16,6 +17,7 @@ from callkeeper.app.redis_query import Span, query_redis, record_command, record
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, printable_json, safe, say
 from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise, person_of, problem_of
+from callkeeper.archive.about_the_archive import Commands
 from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, HoldsUnknown, ValueRefused
@@ -28,11 +30,18 @@ from callkeeper.calls.institutions import nearest, shown
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.archive_queue import ArchiveQueue
-from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.erasing import Whose
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_words
 from callkeeper.desk.access.rights import operator_in
 from callkeeper.service.secret import Secret
+
+_LINE: Final = "line="
+"""What an entry of the audit log about a changed archive begins with: the number of the line that says the same."""
+
+MOST_COMMANDS: Final = 100_000
+"""How many such entries are compared. Older lines lie below logged heads."""
 
 _institution = click.option("--institution", required=True, help="The institution's key.")
 _operator = click.option("--operator", required=True, help="Who requests it; written into the chain.")
@@ -108,7 +117,9 @@ def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO 
             refuse_unknown_institution(database, institution)
         keys = [key for key in (settings.key, *_keys_in(former_keys)) if key is not None]
         log = parse_heads(heads or (), keys)
-        evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, keys=keys)
+        evidence = Evidence(
+            logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, keys=keys, commands=_commands()
+        )
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
     if heads is not None and not (log.hashes or log.unsigned or log.unreadable):
@@ -145,6 +156,24 @@ def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO 
     if faults:
         raise Failed(*faults)
     say("Nothing was changed, removed, inserted or moved.")
+
+
+def _commands() -> Commands | None:
+    """Return the commands that changed the archive, by the audit log; None if Redis does not answer, which is said."""
+
+    async def ask(redis: Redis, keys: Keys) -> Commands | None:
+        log = AuditLog(redis, keys=keys)
+        found = await log.read(AuditFilter(event=AuditEvent.ARCHIVE_CHANGED), most=MOST_COMMANDS)
+        asked = [(each.entry, each.entry.asked.removeprefix(_LINE)) for each in found]
+        done = {(entry.institution, int(n), entry.detail) for entry, n in asked if n.isdecimal()}
+        begins_at = found[-1].at if len(found) == MOST_COMMANDS else await log.begins_at()
+        return None if begins_at is None else Commands(done, int(begins_at.timestamp() * 1000))
+
+    try:
+        return query_redis(ask)
+    except (Failed, SettingsWrong) as error:
+        say(f"Erasures, holds and retirements are not compared with the audit log in Redis: {error}")
+        return None
 
 
 def _tail(tail: Tail | None) -> str:
@@ -345,7 +374,7 @@ def retire(operator: str, former_keys: TextIO | None, *, dry_run: bool) -> None:
 def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
     """Record in the audit log, which the database's owner cannot change, each line that a command wrote; 0: none."""
     for n in keeper.written or ([] if what == "retire" else [0]):
-        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": f"line={n}"}
+        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": f"{_LINE}{n}"}
         record_or_warn(AuditEvent.ARCHIVE_CHANGED, **parts)
     keeper.written.clear()
 

@@ -166,6 +166,11 @@ class AuditLog:
                     break
         return found
 
+    async def begins_at(self) -> datetime | None:
+        """Return when the oldest entry was written; None if there is none."""
+        oldest = await self._redis.xrange(self._key, "-", "+", count=1)
+        return _audited(oldest[0][0].decode(), oldest[0][1]).at if oldest else None
+
     async def held(self, ids: Sequence[str]) -> set[str]:
         """Return those of some ids that Redis still has an entry of."""
         found: set[str] = set()

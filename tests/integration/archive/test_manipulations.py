@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, Table, delete, select, update
 
+from callkeeper.archive.about_the_archive import Commands
 from callkeeper.archive.chain_heads import parse_heads, signed_head
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.keeping import Keeper
-from callkeeper.archive.lines import HELD
+from callkeeper.archive.lines import ERASED, HELD, RELEASED, RETIRED
 from callkeeper.archive.tables import holds, lines
 from callkeeper.archive.verifying import Evidence, Tail, verify
 from callkeeper.archive.writing import Head, Writer
@@ -33,6 +34,7 @@ from tests.archive_manipulations import (
     YEAR_MS,
     Archivists,
     Manipulation,
+    appended,
     change_body,
     filled,
     rechain,
@@ -341,3 +343,28 @@ def test_heads_are_found_behind_what_a_platform_writes_before_a_line() -> None:
     assert parse_heads([b"2026-11-26T10:00:00+00:00 app[worker.1]: " + line, b"no json"], [KEY]).hashes == {
         (OURS, 1): "a" * 64
     }
+
+
+FORGED: dict[str, tuple[str, dict[str, Any]]] = {
+    "erase": (ERASED, {"lines": [3], "calls": {"v-3": ""}, "reason": "asked for"}),
+    "hold": (HELD, {"kind": "person", "value": "p-3", "reason": "a case"}),
+    "release": (RELEASED, {"kind": "person", "value": "p-1", "reason": "over"}),
+    "retire": (
+        RETIRED,
+        {"base_n": 0, "base_hash": "0" * 64, "until_n": 2, "before_ms": T0 - 2 * YEAR_MS, "emptied": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_line_about_the_archive_without_a_command_is_named(database: Database, what: str) -> None:
+    """Promise 15: who takes values away and appends a line that permits it has to write into Redis's audit log, too."""
+    filled(database)
+    done = {(OURS, 11, "hold"), (OURS, 12, "erase"), (THEIRS, 5, "erase"), (THEIRS, 6, "erase")}
+    evidence = Evidence(keys=[KEY], commands=Commands(done, T0 - 2 * HOUR_MS), now_ms=T0 + HOUR_MS)
+    assert verify(database, evidence=evidence).faults == []
+    kind, told = FORGED[what]
+    with database.writing() as connection:
+        appended(connection, kind, told)
+    faults = [str(fault) for fault in verify(database, evidence=evidence).faults]
+    assert f"{OURS} line 13: the audit log in Redis has no command `archive {what}` for it" in faults
