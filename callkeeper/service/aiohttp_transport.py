@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import aiohttp
 import httpx
-import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from callkeeper.service.config import ServiceConfig
-from callkeeper.service.endpoints import Request
+from callkeeper.service.endpoints import Request, ServiceResponse
 from callkeeper.service.proxy import Proxy
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
@@ -34,14 +33,6 @@ _LONGER_ENCODED: Final = 64 * 1024
 
 class BodyRefused(Exception):
     """The body is too large, or does not match its encoding."""
-
-
-class ServiceResponse(msgspec.Struct, frozen=True):
-    """A completely received response with a decoded body of limited size."""
-
-    status_code: int
-    headers: httpx.Headers
-    content: bytes
 
 
 async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:

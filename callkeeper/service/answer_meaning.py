@@ -18,7 +18,6 @@ from typing import TypeVar
 
 import msgspec
 
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_parsing import Reader, Unreadable, parse
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from callkeeper.service.config import MAX_RETRY_AFTER_S
@@ -32,6 +31,7 @@ from callkeeper.service.endpoints import (
     TOKEN,
     UPDATE_INSTITUTION,
     Endpoint,
+    ServiceResponse,
 )
 from callkeeper.service.errors import (
     AnswerUnreadable,

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import institution_list
 from callkeeper.service.answer_parsing import as_utc
 from callkeeper.service.endpoints import (
@@ -26,6 +25,7 @@ from callkeeper.service.endpoints import (
     TOKEN,
     Endpoint,
     Request,
+    ServiceResponse,
     canonical_id,
     is_institution_key,
     is_same_id,

@@ -1,4 +1,4 @@
-"""The twelve endpoints, the requests to them, and what may enter a path or a header.
+"""The twelve endpoints, requests to them and responses, and what may enter a path or a header.
 
 Errors and logs use the name of an endpoint. An identifier may come from a forged push. Whatever it contains, it is
 quoted or refused, so that it stays one part of the path, and a header value stays one header. The Spec shows no
@@ -199,3 +199,11 @@ class Request(msgspec.Struct, frozen=True):
     def institution_key(self) -> str:
         """Return the institution that the request is for or about; empty if it names none."""
         return self.headers.get("InstitutionKey", self.about)
+
+
+class ServiceResponse(msgspec.Struct, frozen=True):
+    """A completely received response with a decoded body of limited size. ``headers`` ignore case."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes

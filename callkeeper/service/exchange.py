@@ -21,7 +21,6 @@ from callkeeper.service.aiohttp_transport import (
     BodyRefused,
     FirstByte,
     Guard,
-    ServiceResponse,
     effects_transport,
     http_request,
     reads_transport,
@@ -32,7 +31,7 @@ from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from callkeeper.service.answer_tap import AnswerTap, See
 from callkeeper.service.config import ServiceConfig
-from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value
+from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, ServiceResponse, header_value
 from callkeeper.service.errors import (
     AccessRefused,
     AnswerUnreadable,

@@ -16,7 +16,7 @@ from uuid import uuid4
 import httpx
 import msgspec
 
-from callkeeper.service.aiohttp_transport import ServiceResponse, http_request, receive
+from callkeeper.service.aiohttp_transport import http_request, receive
 from callkeeper.service.answer_parsing import as_utc
 from callkeeper.service.answer_tap import See, contradictions_in
 from callkeeper.service.config import ServiceConfig
@@ -27,6 +27,7 @@ from callkeeper.service.endpoints import (
     TOKEN,
     Endpoint,
     Request,
+    ServiceResponse,
     header_value,
 )
 from callkeeper.service.errors import ResellerError, ServiceUnavailable

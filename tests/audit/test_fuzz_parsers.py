@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from callkeeper.app.middleware import is_plain
 from callkeeper.calls.rules import SHIPPED, RulesError, parse_rules
 from callkeeper.service import ResellerError
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import institution_list, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
-from callkeeper.service.endpoints import DETAILS
+from callkeeper.service.endpoints import DETAILS, ServiceResponse
 from callkeeper.service.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
 from receiver.authentication import HeaderSet, PushAuthentication
 from tests.audit.mutants import mutants

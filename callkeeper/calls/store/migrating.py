@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 from callkeeper.calls.metrics.redis_writer import ALIVE_S
-from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import PREFIX, Keys
 
 FAMILIES: Final = ("", "outbox:", "archive:")
@@ -158,6 +157,8 @@ class Migration:
         Raises:
             NotMigrated: They were not copied, or somebody works with them.
         """
+        from callkeeper.calls.store.job_queue import calls_queue  # noqa: PLC0415  (RQ: other commands only call require)
+
         self._require_stopped(self.alive(old_only=not discard))
         if discard and self._state().done:
             self._leave_behind(self._new, self._now_ms())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from callkeeper.service import LoginPolicy, Secret, ServiceConfig, TokenStore
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.client import Reseller
+from callkeeper.service.endpoints import ServiceResponse
 from callkeeper.service.exchange import Observe, unobserved
 from tests.transports import AnnouncingTransport
 

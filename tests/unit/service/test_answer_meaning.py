@@ -18,11 +18,19 @@ from callkeeper.service import (
     TokenLapsed,
 )
 from callkeeper.service import errors as all_errors
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import effect_verdict, foreign_answer, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer
-from callkeeper.service.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
+from callkeeper.service.endpoints import (
+    ADD_INSTITUTION,
+    ASSIGN,
+    DETAILS,
+    ENROLL,
+    INSTITUTION,
+    REJECT_VOICE,
+    Endpoint,
+    ServiceResponse,
+)
 from tests.unit.service.service import responded
 
 BASE = Reader(BaseAnswer)

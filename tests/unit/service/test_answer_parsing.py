@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.reading_folding import policies_of
 from callkeeper.service import AnswerUnreadable, PersonMatch, PhoneCall, ResellerError, Secret
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import institution_list, verdict
 from callkeeper.service.answer_parsing import Reader, Unreadable
 from callkeeper.service.answer_records import BaseAnswer, DetailsAnswer, QueueAnswer
-from callkeeper.service.endpoints import DETAILS, QUEUE, Endpoint
+from callkeeper.service.endpoints import DETAILS, QUEUE, Endpoint, ServiceResponse
 from tests.unit.service.service import responded
 from tests.unit.service.spec_tables import RECORDS
 

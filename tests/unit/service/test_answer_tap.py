@@ -7,9 +7,8 @@ import httpx
 import msgspec
 import pytest
 
-from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_tap import CALLS, LOOK_EVERY_S, AnswerTap
-from callkeeper.service.endpoints import DETAILS, ENROLL, INSTITUTIONS, QUEUE, TOKEN, Endpoint, Request
+from callkeeper.service.endpoints import DETAILS, ENROLL, INSTITUTIONS, QUEUE, TOKEN, Endpoint, Request, ServiceResponse
 
 NOW = datetime(2026, 11, 26, 10, 0, tzinfo=UTC)
 ASKED, OTHER = "0f3a6d1c-0000-4000-8000-000000000001", "0f3a6d1c-0000-4000-8000-000000000002"
