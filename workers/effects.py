@@ -51,7 +51,7 @@ from workers.claimed_call import Claim
 from workers.other_calls import find_beside, would_undo_an_enroll
 
 MOST_NOTES: Final = 500
-"""How many characters of notes the service takes (Assumed: ``notes-length``)."""
+"""How many characters of notes the service takes. Assumed (`notes-length`): no more, with any content."""
 
 
 def write_decision(claim: Claim, step: WriteDecision) -> None:

@@ -41,8 +41,7 @@ KNOWN: Final = {
     "callkeeper calls list": Known(Where.BOTH, shows="voice id"),
     "redis-server --appendonly yes": Known(Where.THREE, 0, "Ready to accept connections"),
     (
-        "callkeeper sandbox --port 9000 --push-url http://127.0.0.1:8000/push"
-        ' --push-headers "X-Key: sandbox-0123456789abcdef01234567"'
+        'callkeeper sandbox --port 9000 --push-url http://127.0.0.1:8000/push --push-headers "$CALLKEEPER_PUSH_HEADERS"'
     ): Known(Where.THREE, 0, "sandbox listening on http://127.0.0.1:9000"),
     "honcho start -p 8000 web worker": Known(Where.THREE, 130, "worker_started"),
     "callkeeper secret new": Known(Where.CLONE, shows="CALLKEEPER_PUSH_HEADERS"),

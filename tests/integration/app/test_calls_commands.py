@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from callkeeper.app.cli import main
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_resolution import DOUBT_READS_S
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import Reason
@@ -38,7 +39,7 @@ async def doubtful(rig: Rig) -> Call:
     await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
     await rig.run(2)
     rig.stage.happen(call, Kind.VIEWED)
-    await rig.run(30)
+    await rig.run(DOUBT_READS_S[-1])
     assert (await rig.record(call)).ledger.reject.state is EffectState.UNRESOLVED
     return call
 
