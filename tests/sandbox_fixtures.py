@@ -71,6 +71,15 @@ class Stage:
         """Start a call, now."""
         return self.sandbox.start_call(key, phone_number, script, **more)
 
+    def other_member(self, n: int) -> str:
+        """Add a member, ``p-`` and a number above 50, and return their phone number.
+
+        Calls at the same time that are verified as one member ask a person; tests of other things need several members.
+        """
+        phone_number = f"55502{n:05}"
+        self.world.add_member(KEY, f"p-{n + 50}", [phone_number])
+        return phone_number
+
     def happen(self, call: Call, kind: Kind, text: str | None = None, person_id: str | None = None) -> None:
         """Let something happen to a call, now."""
         happen_now(self.world, call, Happening(kind, 0, text, person_id))

@@ -190,7 +190,7 @@ async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_a
 ) -> None:
     """Bob's reject is in no record any more, and the end hides it at the service. Ann is told before she enrolls the voice.
 
-    Whoever says it once more has looked.
+    The feedback that speaks of a reject has to be named. Whoever says it once more after that has looked.
     """
     rig.stage.sandbox.choose(variants)
     await rig.run(100)
@@ -202,16 +202,25 @@ async def test_late_word_about_an_ended_call_whose_record_is_lost_must_be_said_a
     await rig.run(later_s)
     await rig.push(call, "CallEnd")
     await rig.run(2)
-    for wish, enrolls in (("w1", 0), ("w2", 1)):
-        word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now, wish=wish)
+    named = ("failed_feedback",)
+    for wish, despite, reason in (("w1", (), "evidence_against"), ("w2", named, "record_lost"), ("w3", named, None)):
+        word = Verified(
+            person_id="p-1",
+            validation_type="Other",
+            operator="ann",
+            said_at=rig.clock.now,
+            wish=wish,
+            despite=despite,
+        )
         await rig.note(call, word, even_settled=True)
         await rig.run(60)
-        assert rig.ledger(call).get("enroll", 0) == enrolls
-        if not enrolls:
+        assert rig.ledger(call).get("enroll", 0) == (reason is None)
+        if reason is not None:
             trail = await rig.trail(call)
             line = line_of(trail, wish)
             assert line is not None
-            assert status_of(await rig.record(call), trail, line).reasons == ("record_lost",)
+            assert status_of(await rig.record(call), trail, line).reasons == (reason,)
+        if reason == "record_lost":
             assert [one.type for one in outcomes(trail) if one.type == "not_carried_out"]
             assert list((await rig.queries.attention()).values()) == [f"enroll not carried out: {RECORD_LOST}"]
     assert await rig.queries.attention() == {}

@@ -48,7 +48,7 @@ async def sizes(redis: Redis) -> dict[str, int]:
             b"set": redis.scard,
             b"stream": redis.xlen,
         }
-        name = ":".join(key.decode().split(":")[:2])
+        name = ":".join(key.decode().split(":")[:3])
         found[name] = found.get(name, 0) + (await size[kind](key) if kind in size else 1)
     return found
 

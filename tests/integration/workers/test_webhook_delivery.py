@@ -100,7 +100,8 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
 async def test_call_whose_outcomes_cannot_be_made_is_parked_and_shown(courier: Courier) -> None:
     """An unexpected error is logged, tried five times and shown to a person; the outcomes of other calls are sent."""
     courier.receiver.status = lambda: 0
-    broken, other = (courier.stage.call(Happening(Kind.GREEN, 5), END) for _ in range(2))
+    numbers = [courier.stage.other_member(n) for n in range(2)]
+    broken, other = (courier.stage.call(Happening(Kind.GREEN, 5), END, phone_number=number) for number in numbers)
     await courier.run(90)
     member = CallId(broken.institution_key, broken.voice_id).member
     record = await courier.redis.hget(Keys().item(member), "rec")

@@ -63,7 +63,7 @@ class HeldClaim:
     counted: list[str] = field(default_factory=list)
     saved: list[Any] = field(default_factory=list)
     wanted: list[Any] = field(default_factory=list)
-    institutions: Any = None
+    institutions: Any = field(default_factory=lambda: SimpleNamespace(managed_keys=SimpleNamespace(spelling_kept=str)))
     service: Answering = field(default_factory=Answering)
     keeps_s: float = 0.0
     refused_by: RefusedBy | None = None

@@ -234,7 +234,10 @@ async def test_outcomes_of_a_newer_record_wait(sandbox_asgi: Any, redis: Any) ->
 async def test_newer_record_is_not_archived(sandbox_asgi: Any, redis: Any, database: Database) -> None:
     """It waits for a newer worker, does not expire, and needs a person after a minute; the others are archived."""
     rig = Archivist(sandbox_asgi, redis, database)
-    calls = [rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 10)) for _ in range(3)]
+    numbers = [rig.stage.other_member(n) for n in range(3)]
+    calls = [
+        rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 10), phone_number=number) for number in numbers
+    ]
     await rig.redis.set(f"{KEYS.archive.prefix}:turn:sweep", "1")
     for call in calls:
         await rig.push(call)

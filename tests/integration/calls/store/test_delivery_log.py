@@ -56,7 +56,9 @@ async def test_receiver_that_refuses_everything_is_an_incident_until_it_accepts_
         found = incidents_of(await signals.read(now=courier.clock.now))
         return [incident.title for incident in found if incident.kind is IncidentKind.RECEIVER_AWAY]
 
-    calls = [courier.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 20)) for _ in range(3)]
+    numbers = [courier.stage.other_member(n) for n in range(3)]
+    happenings = Happening(Kind.GREEN, 5), Happening(Kind.END, 20)
+    calls = [courier.stage.call(*happenings, phone_number=number) for number in numbers]
     await courier.run(150)
     assert await titles() == ["The webhook receiver accepts nothing"]
     posted = len(courier.receiver.ids)
@@ -120,7 +122,8 @@ async def test_replay_that_fails_changes_nothing_else(courier: Courier) -> None:
 async def test_replay_of_what_failed_waits_no_longer(courier: Courier) -> None:
     """Everything undelivered whose last attempt failed since an instant is tried now; what failed before it is not."""
     courier.receiver.status = lambda: 400
-    calls = [courier.stage.call(Happening(Kind.GREEN, 5 + n), END) for n in range(3)]
+    numbers = [courier.stage.other_member(n) for n in range(3)]
+    calls = [courier.stage.call(Happening(Kind.GREEN, 5 + n), END, phone_number=numbers[n]) for n in range(3)]
     await courier.run(80)
     await courier.leap(60)
     courier.receiver.status = lambda: 204
@@ -148,7 +151,7 @@ async def test_receiver_that_is_gone_is_left_alone(courier: Courier) -> None:
     """410 says that nothing is wanted: all calls together then try once in a while, and nothing is lost."""
     courier.receiver.status = lambda: 410
     for n in range(20):
-        courier.stage.call(Happening(Kind.GREEN, 5 + n / 10), END)
+        courier.stage.call(Happening(Kind.GREEN, 5 + n / 10), END, phone_number=courier.stage.other_member(n))
     await courier.run(20)
     seen = courier.receiver.seen
     await courier.run(30)
@@ -162,7 +165,8 @@ async def test_receiver_says_when_to_come_again(courier: Courier) -> None:
     """After 429 with Retry-After nothing is posted by anybody until then."""
     courier.receiver.status, courier.receiver.headers = (lambda: 429), {"Retry-After": "40"}
     for n in range(5):
-        courier.stage.call(Happening(Kind.GREEN, 5 + n), Happening(Kind.END, 100))
+        number = courier.stage.other_member(n)
+        courier.stage.call(Happening(Kind.GREEN, 5 + n), Happening(Kind.END, 100), phone_number=number)
     await courier.run(12)
     seen = courier.receiver.seen
     await courier.run(25)

@@ -188,7 +188,6 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
     untried = set(get_args(ScriptName)) - {name for name, _, _ in life.sent}
     assert untried == {
         "pulse",
-        "limit",
         "retry",
         "permits",
         "lower_rate",
