@@ -52,7 +52,7 @@ EXPECTED = {
         "same_member_live": {"same_member_live": True, "verified_by_desk": False},
         "unenrolled": {"unenrolled": True},
         "opted_out": {"opted_out": True},
-        "opted_out_before": {"opted_out_before": True, "verified_by_desk": False},
+        "opted_out_before": {"opted_out_before": True},
         "opt_in_required": {"opted_in": False},
         "distrusted": {"distrusted": True},
         "determined_fraud": {"fraud": True},
