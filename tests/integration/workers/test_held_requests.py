@@ -45,16 +45,16 @@ def arrived(rig: Rig, target: str) -> int:
     return rig.stage.sandbox.ledger.entries.totals.arrived.get(target, 0)
 
 
-async def verify(rig: Rig, call: Call) -> None:
+async def verify(rig: Rig, call: Call, person_id: str = "p-1") -> None:
     """Let a person say who the caller is: an enroll follows."""
     await rig.note(
-        call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.stage.clock.now)
+        call, Verified(person_id=person_id, validation_type="Other", operator="ann", said_at=rig.stage.clock.now)
     )
 
 
-async def begun(rig: Rig, *, key: str = KEY) -> Call:
+async def begun(rig: Rig, *, key: str = KEY, **more: Any) -> Call:
     """Start a call, and let it be assigned."""
-    call = await rig.begin_call(END, key=key, run_s=5, is_pushed=False)
+    call = await rig.begin_call(END, key=key, run_s=5, is_pushed=False, **more)
     assert call.aliases
     return call
 
@@ -137,15 +137,17 @@ async def test_disabled_institution_is_seen_before_the_enroll_although_the_list_
 
 
 async def test_active_institution_is_asked_for_once_for_many_enrolls(rig: Rig) -> None:
-    """Four enrolls at once cost one request by key, and each is sent."""
-    rig.stage.world.add_member(KEY, "p-1", [PHONE])
-    calls = [await begun(rig) for _ in range(4)]
+    """Enrolls of four members at once cost one request by key, and each is sent."""
+    numbers = {f"p-{n}": f"55501000{n:02}" for n in range(11, 15)}
+    for person_id, number in numbers.items():
+        rig.stage.world.add_member(KEY, person_id, [number])
+    calls = {person_id: await begun(rig, phone_number=number) for person_id, number in numbers.items()}
     fail(rig, "institutions")
     await rig.run(FRESH_S + LIST_EVERY_S)
-    for call in calls:
-        await verify(rig, call)
+    for person_id, call in calls.items():
+        await verify(rig, call, person_id)
     await rig.run(5)
-    assert [rig.ledger(call).get("enroll") for call in calls] == [1] * 4
+    assert [rig.ledger(call).get("enroll") for call in calls.values()] == [1] * 4
     assert arrived(rig, "institution") == 1
 
 
