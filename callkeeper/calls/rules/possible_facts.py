@@ -20,7 +20,7 @@ from callkeeper.calls.rules.book import Condition, Includes, InList, Not, OnChec
 from callkeeper.calls.rules.matching import admits, needs_voice_checked
 from callkeeper.calls.rules.patterns import kinds_of_names
 from callkeeper.calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
-from callkeeper.calls.statuses import ESTABLISHES, FRAUD, REJECTED, RESEARCH
+from callkeeper.calls.statuses import ESTABLISHES, FRAUD, REJECTED
 from callkeeper.service.enumerations import CallStatus
 
 OTHER: Final = "\0any other value"
@@ -61,7 +61,6 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("research", FRAUD), ("fraud", True)),
     (("fraud_elsewhere", True), ("research_elsewhere", FRAUD)),
     (("research_elsewhere", FRAUD), ("fraud_elsewhere", True)),
-    *((("research", state), ("research_elsewhere", None)) for state in RESEARCH),
     (("assigned", False), ("assigned_s", None)),
     (("assigned_s", None), ("assigned", False)),
     (("ended", False), ("ended_s", None)),
@@ -206,6 +205,8 @@ class World:
             laws.append((other, only("checks_used", *range(fewest, CHECK_LIMIT + 1))))
             laws.append((other, only("checks_answered", *range(most + 1))))
         laws.append((only("ended", True), only("verified", False), only("verified_in_time", True)))
+        # The record shows one case at a time; what an investigator once determined is remembered beside it.
+        laws.append((only("research", None, FRAUD), only("research_elsewhere", None, FRAUD)))
         laws += [
             (without(domains, only("checks_answered", n)), only("checks_used", *range(n, CHECK_LIMIT + 1)))
             for n in range(1, CHECK_LIMIT + 1)

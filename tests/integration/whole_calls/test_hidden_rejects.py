@@ -1,6 +1,7 @@
 """Rejects and findings of fraud that a later status of the service hides."""
 
 import pytest
+from msgspec.structs import replace
 
 from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -120,7 +121,7 @@ async def test_our_reject_after_a_hidden_one_is_followed_up_in_the_members_other
     await courier.run(100)
     second = courier.stage.call(H(Kind.END, 60))
     await courier.run(20)
-    await courier.note(second, verified(courier))
+    await courier.note(second, replace(verified(courier), despite=("suspected_before",)))
     await courier.run(1500)
     bob = Distrusted(operator="bob", said_at=courier.clock.now, reason="impostor", wish="r1")
     await courier.note(first, bob, even_settled=True)

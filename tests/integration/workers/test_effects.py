@@ -68,12 +68,12 @@ def use(rig: Rig, **tools: Any) -> None:
     rig.shift.tools = rig.tools
 
 
-async def say(rig: Rig, call: Call, person_id: str = "p-1", validation_type: str = "Other") -> None:
+async def say(
+    rig: Rig, call: Call, person_id: str = "p-1", validation_type: str = "Other", despite: tuple[str, ...] = ()
+) -> None:
     """Let the desk say that the caller was verified."""
-    now = rig.clock.now
-    assert await rig.note(
-        call, Verified(person_id=person_id, validation_type=validation_type, operator="ann", said_at=now)
-    )
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "despite": despite}
+    assert await rig.note(call, Verified(person_id=person_id, validation_type=validation_type, **said))
 
 
 async def distrust(rig: Rig, call: Call) -> None:
@@ -401,7 +401,7 @@ async def test_refused_reject_is_not_repeated_over_a_later_enroll(rig: Rig) -> N
     await distrust(rig, call)
     await rig.run(5)
     other = await rig.begin_call(Happening(Kind.END, 200), run_s=5, is_pushed=False)
-    await say(rig, other)
+    await say(rig, other, despite=("suspected_before",))
     await rig.run(60)
     assert (rig.ledger(call)[REJECTED], other.feedback) == (1, ["SUCCESSFUL"])
     assert list((await rig.queries.attention()).values()) == [f"reject {GIVEN_UP}"]

@@ -18,7 +18,7 @@ from callkeeper.calls.rules.matching import admits, needs_voice_checked
 from callkeeper.calls.rules.patterns import overlap
 from callkeeper.calls.rules.possible_facts import IMPLICATIONS, World
 from callkeeper.calls.rules.proofs import Proofs
-from callkeeper.calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
+from callkeeper.calls.statuses import FRAUD, RESEARCH, STATUSES, VALIDATION_TYPES
 from callkeeper.service import ResearchStatus
 from tests.conftest import examples
 from tests.records import facts_of_record
@@ -105,6 +105,7 @@ def test_implications_hold_in_every_call(before: Call, reading: Reading) -> None
     facts = facts_of_record(fold_reading(before, reading, BOOK, NOW), BOOK.policies)
     for (fact, value), (then, so) in IMPLICATIONS:
         assert getattr(facts, fact) != value or getattr(facts, then) == so, (fact, value, then)
+    assert not {None, FRAUD}.isdisjoint({facts.research, facts.research_elsewhere})
 
 
 def rule(
@@ -210,12 +211,13 @@ def test_case_about_this_call_is_one_piece_of_evidence_and_other_calls_are_none(
 
 
 @pytest.mark.parametrize("state", RESEARCH)
-def test_case_is_about_one_call(state: str) -> None:
-    """A record shows one case, so a rule that wants one about this call and one about another never matches."""
-    asked = rule("r", Outcome.ASK, research=state, research_elsewhere="InReview")
+@pytest.mark.parametrize("elsewhere", ["InReview", FRAUD])
+def test_record_shows_one_case_and_remembers_fraud(state: str, elsewhere: str) -> None:
+    """A rule that wants a case about this call and one about another never matches, unless one was determined as fraud."""
+    asked = rule("r", Outcome.ASK, research=state, research_elsewhere=elsewhere)
     fault = Proofs.of([asked], BOOK.policies).fault_of([], asked, frozenset(), frozenset())
-    assert fault is not None
-    assert fault.problem == "its conditions contradict each other: it never matches"
+    contradiction = "its conditions contradict each other: it never matches"
+    assert (fault and fault.problem) == (None if FRAUD in {state, elsewhere} else contradiction)
 
 
 def test_fault_of_a_reject_on_another_call_says_what_the_rule_may_do() -> None:
