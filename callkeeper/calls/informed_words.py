@@ -61,13 +61,17 @@ def speaking(facts: Facts) -> tuple[str, ...]:
 
 
 def unnamed(call: Call, facts: Facts) -> tuple[str, ...]:
-    """Return the evidence that nobody named who verified the caller, or that came after our enroll."""
+    """Return the evidence that nobody named who verified the caller, or that came after our enroll.
+
+    A policy that is applied counts after an enroll: the law, which would have prevented it, does not take it back.
+    """
     identity, enroll = call.statements.identity, call.ledger.enroll
     is_enrolled = enroll.state in PERHAPS_DONE
     if identity is None or not (identity.by_desk or is_enrolled):
         return ()
     named = {*identity.despite, *(enroll.despite if is_enrolled else ())}
-    return tuple([name for name in evidence_in(facts) if name in _IDENTITY and name not in named])
+    is_there = _has_spoken if is_enrolled else _holds
+    return tuple([name for name in EVIDENCE if name in _IDENTITY and name not in named and is_there(facts, name)])
 
 
 def in_words(names: Iterable[str]) -> str:

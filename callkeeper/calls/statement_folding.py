@@ -97,7 +97,8 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             # An opt-out that a read has shown since may be the later one.
             is_last = reading is None or reading.status != CallStatus.VOICE_OPT_OUT or reading.read_at < said_at
             call = _to_be_judged(replace(call, seen=replace(call.seen, opted_in=True, opted_in_last=is_last)))
-            return call, [_entry(note, now, "opted_in", because=note.remark)]
+            entry = _entry(note, now, "opted_in", because=note.remark)
+            return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case CheckWish():
             return _with(call, check_wish=later(said.check_wish, _word(note))), [_entry(note, now, "check")]
         case Resolved():

@@ -108,10 +108,10 @@ def test_wrong_person_is_named_where_somebody_is_assigned() -> None:
 
 
 def test_effect_that_was_given_up_was_not_refused_by_the_service() -> None:
-    """Nothing was sent. Whoever is told that the service refused it might enroll an impostor there by hand."""
-    forms = forms_of(call(enroll=Effect(state=EffectState.REFUSED, refusal=ENROLLED_SINCE)))
-    assert "Enroll not carried out" in forms
-    assert "one of the two callers is somebody else" in forms
+    """Nothing was sent. Whoever is told that the service refused it might reject the member there by hand."""
+    forms = forms_of(call(reject=Effect(state=EffectState.REFUSED, refusal=ENROLLED_SINCE)))
+    assert "Reject not carried out" in forms
+    assert "It would take back an enroll of the member that came later" in forms
     assert "Do it at the service" not in forms
 
 
