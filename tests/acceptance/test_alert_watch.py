@@ -56,6 +56,7 @@ class Site:
         self.told: list[tuple[str, str, str]] = []
         self.count = 0
         self._worker, self._web = (FigureWriter(Figures(), Author.here(kind)) for kind in ("worker", "web"))
+        self._reporting = [self._web]
 
     def process(self) -> "Process":
         """Start another process."""
@@ -65,22 +66,27 @@ class Site:
     async def look(
         self, *processes: "Process", seconds: float, every_s: float = POLL_EVERY_S
     ) -> list[tuple[str, str, str]]:
-        """Let time pass; return the messages that were sent meanwhile. One of the processes is a web process."""
-        with suppress(RedisError):
-            await self._web.write_async(self.redis)
+        """Let time pass; return the messages that were sent meanwhile. One of the processes is a web process.
+
+        Reports expire by Redis's clock, which goes on while a busy machine takes long for this.
+        """
         before, end = len(self.told), self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=every_s)
+            with suppress(RedisError):
+                for writer in self._reporting:
+                    await writer.write_async(self.redis)
             for process in processes:
                 await process.watch.poll(process.state, process.reader)
         return self.told[before:]
 
     async def start_worker(self) -> None:
-        """Report as a worker."""
-        await self._worker.write_async(self.redis)
+        """Report as a worker from now on."""
+        self._reporting = [self._web, self._worker]
 
     async def end_worker(self) -> None:
         """End the worker."""
+        self._reporting = [self._web]
         await self._worker.write_async(self.redis, is_last=True)
 
 

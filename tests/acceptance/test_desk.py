@@ -102,7 +102,7 @@ def test_desk_agent_verifies_and_the_voice_is_enrolled_once(floor: Floor) -> Non
 
 
 def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> None:
-    """Distrust by the alternate id leads to one reject; a later verification is held with the reason."""
+    """Distrust by the alternate id leads to one reject; a later verification is refused with what forbids it."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
     until(lambda: floor.stack.redis.exists(f"ck:2:alias:{KEY}:{call['alternate_id']}"), 5, "the push")
@@ -111,8 +111,8 @@ def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> No
     )
     assert said["state"] == "done"
     assert floor.stack.arrived(call)["reject_voice"] == 1
-    held = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
-    assert (held["state"], held["reasons"][0]["name"]) == ("held", "voice_rejected")
+    refused = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
+    assert (refused["code"], refused["facts"][0]["name"]) == ("forbidden", "rejected")
 
 
 def test_enroll_that_a_reject_undoes_is_sent_to_the_receiver(floor: Floor) -> None:

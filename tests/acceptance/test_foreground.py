@@ -69,14 +69,3 @@ def test_command_that_is_stopped_during_its_imports_ends_without_a_word(
         terminal.wait_for("importing", 10)
         terminal.signal_group(number)
         assert (terminal.exit_code(10), terminal.text.split()) == (code, ["importing"])
-
-
-def test_ctrl_c_at_a_prompt_ends_the_command_by_the_signal(tmp_path: Path, redis_url: str) -> None:
-    """A shell's loop over users ends, too."""
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'sandbox'}", "REDIS_URL": redis_url}
-    add = ("users", "add", "ann", "--role", "viewer")
-    with Terminal(sys.executable, "-m", "callkeeper", *add, cwd=tmp_path, environ=environ) as terminal:
-        terminal.wait_for("New password of ann", 20)
-        terminal.signal_group(signal.SIGINT)
-        assert terminal.exit_code(10) == -signal.SIGINT
-        assert "Aborted" not in terminal.text

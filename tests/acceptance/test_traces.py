@@ -16,7 +16,7 @@ def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:
     """The jobs that handled a call are finished jobs of a standard RQ queue, and describe what they did."""
     call = running.call(end(3))
     running.settled(call)
-    queue = Queue("calls", connection=running.redis, serializer=JSONSerializer())
+    queue = Queue("calls:2", connection=running.redis, serializer=JSONSerializer())
 
     def told() -> list[str]:
         ids = FinishedJobRegistry(queue=queue).get_job_ids()
