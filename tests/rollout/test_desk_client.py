@@ -17,7 +17,7 @@ from tests.http_servers import serving
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-OLD, NEW = "canary-desktop-0123456789-4c07a65e93d2", "canary-desktop-9876543210"
+OLD, NEW = "canary-desktop-0123456789-4c07a65e93d2", "canary-desktop-9876543210-7be2f14d0a96"
 
 
 @contextmanager
