@@ -9,7 +9,7 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import DEMO, SHIPPED, Rig
-from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_outcomes_told import verify_again
 from tests.integration.whole_calls.test_pause import pause, resume
 from tests.integration.whole_calls.test_rejected_meanwhile import Wire
 from tests.sandbox_fixtures import Asgi
@@ -35,7 +35,7 @@ async def test_member_whom_ann_verified_later_stays_enrolled(rig: Rig, wait_s: f
     second = rig.stage.call(H(Kind.END, 900))
     await rig.push(second)
     await rig.run(wait_s)
-    await rig.note(second, verified(rig))
+    await verify_again(rig, second, after_s=10)
     await rig.run(10)
     await resume(rig)
     await rig.run(120)
@@ -73,7 +73,7 @@ async def test_member_who_is_enrolled_between_intention_and_request_stays_enroll
     if by == "person":
         await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
     await rig.run(20)
-    await rig.note(second, verified(rig))
+    await verify_again(rig, second)
     await rig.run(20)
     assert (await rig.record(first)).ledger.reject.state is EffectState.INTENDED
     wire.look = None

@@ -3,17 +3,24 @@
 import pytest
 
 from callkeeper.calls.notes import Distrusted, Verified
-from callkeeper_sandbox.service.state import Happening, Kind
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.courier import Courier
 from tests.harness.virtual_time import KEY, Rig
 
 END = Happening(Kind.END, 900)
 
 
-def verified(rig: Rig, wish: str = "e1") -> Verified:
-    """Return Ann's word that the caller is p-1."""
-    how = "OneTimePasswordAuth"
-    return Verified(operator="ann", said_at=rig.clock.now, wish=wish, person_id="p-1", validation_type=how)
+def verified(rig: Rig, wish: str = "e1", *, despite: tuple[str, ...] = ()) -> Verified:
+    """Return Ann's word that the caller is p-1, despite what she names."""
+    how, now = "OneTimePasswordAuth", rig.clock.now
+    return Verified(operator="ann", said_at=now, wish=wish, person_id="p-1", validation_type=how, despite=despite)
+
+
+async def verify_again(rig: Rig, call: Call, *, after_s: float = 1.0) -> None:
+    """Let Ann verify the caller, and again once she is told that something spoke against them in another call."""
+    await rig.note(call, verified(rig))
+    await rig.run(after_s)
+    await rig.note(call, verified(rig, "e2", despite=("suspected_before",)))
 
 
 async def test_settled_names_the_member_whose_enroll_it_tells(courier: Courier) -> None:

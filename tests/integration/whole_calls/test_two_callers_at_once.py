@@ -12,7 +12,7 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.integration.whole_calls.test_clocks import Clocks, rig_of
-from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_outcomes_told import verified, verify_again
 from tests.records import facts_of_record
 from tests.sandbox_fixtures import Asgi
 
@@ -207,7 +207,7 @@ async def test_reject_is_not_repeated_after_an_enroll_and_a_jump_of_the_clock_of
     rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.UNAUTHORIZED, times=1))
     await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
     await rig.run(2)
-    await rig.note(second, verified(rig))
+    await verify_again(rig, second)
     await rig.run(3)
     clocks.redis = timedelta(seconds=400)
     await rig.run(60)
