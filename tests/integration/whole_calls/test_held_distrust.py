@@ -30,8 +30,8 @@ async def distrusted_in_a_pause(rig: Rig) -> Call:
 
 @pytest.mark.parametrize("wait_s", [30, 33])
 async def test_member_whom_ann_verified_later_stays_enrolled(rig: Rig, wait_s: float) -> None:
-    """At the resume both are due. The enroll may go first, and the older reject then takes it back."""
-    await distrusted_in_a_pause(rig)
+    """At the resume both are due. If the reject goes first, Ann has not named it, and is asked before any enroll."""
+    first = await distrusted_in_a_pause(rig)
     second = rig.stage.call(H(Kind.END, 900))
     await rig.push(second)
     await rig.run(wait_s)
@@ -39,7 +39,9 @@ async def test_member_whom_ann_verified_later_stays_enrolled(rig: Rig, wait_s: f
     await rig.run(10)
     await resume(rig)
     await rig.run(120)
-    assert second.manual_person_id == "p-1", await rig.queries.attention()
+    enrolls = rig.ledger(second).get("enroll", 0)
+    assert (second.manual_person_id, first.rejected, enrolls) in {("p-1", False, 1), (None, True, 0)}
+    assert (rig.call_id(second).member in await rig.queries.attention()) is first.rejected
 
 
 async def test_member_whom_another_tool_enrolled_meanwhile_stays_enrolled(rig: Rig) -> None:
