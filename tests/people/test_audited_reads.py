@@ -243,7 +243,7 @@ async def test_entries_hold_only_what_is_known(site: Site, redis_url: str) -> No
     assert await last_entry(site) == ("login_failed", "", "", "", 401)
     await ivr.get("/desk/calls", params={"institution": "Canary"})
     assert await last_entry(site) == ("viewed", "token:ivr", "*", "", 200)
-    await ivr.post("/desk/calls/cu-1/canary/check", json={"operator": "canary"})
+    await ivr.post("/desk/calls/cu-1/canary/check", json={"operator": "agent-9"})
     assert (await last_entry(site))[1:] == ("token:ivr", "", "", 404)
     for query in ("institution=Canary", "institution=cu-1&call=Canary"):
         await read_begin(site, f"/board/stream?{query}", browser.cookies[SESSION])

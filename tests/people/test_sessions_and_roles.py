@@ -258,7 +258,7 @@ async def test_emergency_login_is_reported(site: Site) -> None:
     assert [entry.who for entry in events] == ["shared:ops"]
 
 
-SAID = {"person_id": "p-1", "validation_type": "Other"}
+SAID = {"person_id": "p-1", "validation_type": "Other", "notes": "asked her for the last payment"}
 
 
 async def known_call(site: Site) -> CallId:

@@ -64,7 +64,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
         client = Client(address, token, phone)
         try:
             assert client.line() == "following\n"
-            call = running.call({"kind": "end", "after_s": 90}, phone_number=phone)
+            call = running.call({"kind": "end", "after_s": 15}, phone_number=phone)
             assert json.loads(client.line())["state"] == "done"
 
             web.stop()
