@@ -33,6 +33,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 from structlog.typing import FilteringBoundLogger
@@ -78,6 +79,9 @@ _REQUESTS = {"queue": "listing", "assign": "assign", "enroll": "enroll", "reject
 
 _step: ContextVar[str] = ContextVar("step", default="wait")
 """The step of the current claim. Every claim has its own task, and so its own context."""
+
+_read: set[str] = set()
+"""The calls that were read since they were last saved. A read has a task of its own, within the claim's."""
 
 
 class Crashpoint:
@@ -147,8 +151,12 @@ class CrashingStore(Store):
         """Save the record and end the claim, and pass the points around it."""
         said = {entry.what for entry in options.get("entries", ())}
         step = "settle" if "settled" in said else "drop" if "dropped" in said else _step.get()
-        if not isinstance(parse_member(item.member), CallId):
-            step = "listing"
+        match parse_member(item.member):
+            case CallId(voice_id=voice_id):
+                step = "read" if step == "wait" and voice_id in _read else step
+                _read.discard(voice_id)
+            case _:
+                step = "listing"
         self.crash.pass_by(f"{step}.before-save")
         await super().save(item, record, placement, **options)
         self.crash.pass_by(f"{step}.after-save")
@@ -222,8 +230,7 @@ def _step_of(request: httpx.Request) -> str:
         return _REQUESTS.get(name, name)
     if query == "checkVoiceAuthentication=true":
         return "check"
-    if _step.get() == "wait":
-        _step.set("read")
+    _read.add(unquote(path.split("/")[-2]))
     return "read"
 
 
