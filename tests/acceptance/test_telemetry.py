@@ -117,7 +117,9 @@ def test_telemetry_joins_a_call_from_the_push_to_its_outcome(traced: Traced) -> 
     def exported() -> bool:
         spans = [span for trace in traces for span in traced.spans(trace)]
         is_delivered = any(span.attributes.get("callkeeper.message") == "call.settled" for span in spans)
-        return is_delivered and traced.headers(call) <= {(span.trace, span.id) for span in spans}
+        ids = {(span.trace, span.id) for span in spans}  # a span ends, and is sent, before its parent
+        has_parents = all((span.trace, span.parent) in ids for span in spans if span.parent)
+        return is_delivered and has_parents and traced.headers(call) <= ids
 
     until(exported, 20, "the spans of the outcome and of every request")
     assert len(traced.headers(call)) > 3
