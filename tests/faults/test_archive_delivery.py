@@ -290,7 +290,7 @@ async def test_nothing_is_lost_while_the_database_is_away(archivist: Archivist, 
         return ArchiveAway("OperationalError")
 
     archivist.archiving.writer.fails = fails  # type: ignore[attr-defined]
-    calls = [archivist.stage.call(GREEN, END) for _ in range(6)]
+    calls = [archivist.stage.call(GREEN, END, phone_number=archivist.stage.other_member(n)) for n in range(6)]
     await archivist.run(200)
     assert [(await archivist.record(call)).is_settled for call in calls] == [True] * 6
     for call in calls:
@@ -344,7 +344,7 @@ async def test_commit_whose_answer_was_lost_is_not_written_twice(archivist: Arch
         return ArchiveAway("OperationalError") if left[0] >= 0 else None
 
     writer.fails = fails
-    calls = [archivist.stage.call(GREEN, END) for _ in range(3)]
+    calls = [archivist.stage.call(GREEN, END, phone_number=archivist.stage.other_member(n)) for n in range(3)]
     await archivist.run(120)
     assert versions(database) == {call.voice_id: 1 for call in calls}
     assert verify(database).faults == []
@@ -352,7 +352,7 @@ async def test_commit_whose_answer_was_lost_is_not_written_twice(archivist: Arch
 
 async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivist, database: Database) -> None:
     """A call that the database refuses is shown to people and stays in Redis; the others are written."""
-    calls = [archivist.stage.call(GREEN, END) for _ in range(5)]
+    calls = [archivist.stage.call(GREEN, END, phone_number=archivist.stage.other_member(n)) for n in range(5)]
     bad = calls[2].voice_id
 
     def fails(contents: Any) -> Exception | None:
@@ -380,7 +380,7 @@ async def test_no_call_is_written_after_its_lease(
 ) -> None:
     """An erasure may have deleted its values since. The faulty call is found all the same, however slow the database is."""
     archivist.archiving.writer.fails = lambda _calls: ArchiveAway("OperationalError")  # type: ignore[attr-defined]
-    calls = [archivist.stage.call(GREEN, END) for _ in range(8)]
+    calls = [archivist.stage.call(GREEN, END, phone_number=archivist.stage.other_member(n)) for n in range(8)]
     await archivist.run(80)
     spare_ms = []
 
@@ -402,7 +402,7 @@ async def test_no_call_is_written_after_its_lease(
 async def test_calls_settled_before_there_was_an_archive_are_archived(archivist: Archivist, database: Database) -> None:
     """Calls that were settled without an archive, or by a worker of an earlier release, are archived later."""
     archivist.store._archive = ""
-    calls = [archivist.stage.call(GREEN, END) for _ in range(3)]
+    calls = [archivist.stage.call(GREEN, END, phone_number=archivist.stage.other_member(n)) for n in range(3)]
     await archivist.run(80)
     assert versions(database) == {}
     await archivist.redis.delete("ck:2:archive:turn:sweep")
