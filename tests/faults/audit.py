@@ -10,7 +10,7 @@ import msgspec
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBT_READS_S, DOUBTFUL, MAX_REQUESTS
+from callkeeper.calls.effect_resolution import DOUBTFUL, MAX_REQUESTS, SHOWN_BY
 from callkeeper.calls.record import Call, Reason
 from callkeeper_sandbox.service.faults import Action
 
@@ -18,7 +18,7 @@ OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKi
 CHECK_LIMIT = 20
 ASSIGN_LIMIT = 3
 
-PROVED_ABSENT_S = DOUBT_READS_S[-1] - LEASE.first_byte_s
+PROVED_ABSENT_S = SHOWN_BY.total_seconds() - LEASE.first_byte_s
 """Seconds from a request to its repetition, at least. The product counts 20 s from the booking of the request."""
 
 

@@ -223,7 +223,7 @@ async def test_assumption_that_is_wrong(watch: Watch) -> None:
     await watch.run(15)
     entries = '{"success": true, "phoneCalls": [{"phoneNumber": "5550100001"}]}'
     watch.rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=entries))
-    await watch.run(90)
+    await watch.run(200)  # one answer in half a minute is looked at, and three are needed
     assert watch.fired["CallkeeperAssumptionWrong"] == [{"institution": KEY, "kind": "assumption_wrong"}]
     await watch.rig.redis.hset(Keys().survey, f"{KNOWN_FIELD}{KEY}", watch.rig.now_ms())  # as an acknowledgement does
     await watch.run(90)
@@ -239,7 +239,7 @@ async def test_unresolved_effect(watch: Watch) -> None:
     call = watch.rig.stage.call(END)
     await watch.run(15)
     await watch.rig.note(call, Distrusted(operator="ann", said_at=watch.rig.clock.now))
-    await watch.run(60)
+    await watch.run(150)  # reads go on for a minute, and then the alert waits
     assert watch.fired == {"CallkeeperUnresolvedEffect": [{"reason": "reject unresolved"}]}
 
 
