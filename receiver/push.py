@@ -277,7 +277,7 @@ class PushEndpoint:
             alternate_id=event.alternate_voice_id,
             is_test=event.is_test is True,
         )
-        return responses.accepted(event_id, BackgroundTask(self._wake) if wake else None)
+        return responses.accepted(event_id, BackgroundTask(self._wake, event) if wake else None)
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
         """Record the event, with retries after short waits; return whether to enqueue a job.
@@ -297,10 +297,11 @@ class PushEndpoint:
         except _REDIS_AWAY as error:
             raise NotRecorded from error
 
-    async def _wake(self) -> None:
-        """Enqueue a job. If that fails, the next event or the watchdog does it."""
+    async def _wake(self, event: PushEvent) -> None:
+        """Enqueue a job for an event. If that fails, the next event or the watchdog does it."""
         try:
-            await asyncio.to_thread(self._waker.enqueue, "a push")
+            call = event.voice_id or event.alternate_voice_id
+            await asyncio.to_thread(self._waker.enqueue, f"{kind_of(event)} {call} of {event.institution_key}")
         except _REDIS_AWAY as error:
             self._log.error("wake_failed", error=type(error).__name__)
             with suppress(*_REDIS_AWAY):

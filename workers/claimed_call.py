@@ -6,7 +6,7 @@ lines and requests carry them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from structlog.contextvars import bind_contextvars
 from callkeeper.calls.assign_folding import assigned
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
-from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import attention, fold_rejected
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.note_folding import fold_note, new_call
@@ -306,6 +306,9 @@ class Claim(msgspec.Struct):
 
     def _count(self) -> None:
         self.tools.counting.wrote(self.call, self.entries)
+        if self.entries:
+            happened = [word for entry in self.entries for word in _words_of(entry)]
+            self.summary.handled(self.call_id.voice_id, happened, self.call.plan.checks_used)
         self.entries = []
 
     async def renew_token(self) -> bool:
@@ -319,6 +322,18 @@ class Claim(msgspec.Struct):
             self.tools.log.warning("login_failed", error=type(error).__name__)
             return False
         return True
+
+
+_IN_FORCE = {EffectKind.ASSIGN: "assigned", EffectKind.ENROLL: "enrolled", EffectKind.REJECT: "rejected"}
+
+
+def _words_of(entry: Entry) -> Iterator[str]:
+    """Yield the words of the job's summary for an entry of a call's trail."""
+    if entry.what in {"settled", "dropped", "parked"}:
+        yield f"settled ({entry.because})" if entry.what == "settled" else entry.what
+    elif entry.what in {"answered", "established"} and entry.kind is not None and entry.state is not None:
+        yield _IN_FORCE[EffectKind(entry.kind)] if entry.state in DONE else f"{entry.kind} {entry.state}"
+    yield from (colour for colour in ("red", "green") if entry.facts and entry.facts.get(colour))
 
 
 def _obstacles(institution_key: str, tools: Tools, institutions: Institutions, item: ClaimedItem) -> Obstacles:

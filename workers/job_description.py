@@ -1,4 +1,7 @@
-"""The description of an RQ job, which the dashboard shows: the progress while it runs, and the result at its end."""
+"""The description of an RQ job, which the dashboard shows: the progress while it runs, and the result at its end.
+
+It begins with what the job was enqueued for, up to a colon: a push, a person's word, a queue. That part stays.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,6 +18,8 @@ from workers.job_summary import JobSummary
 
 PROGRESS_EVERY_S: Final = 1.0
 
+RUNNING: Final = ", running"
+
 
 @asynccontextmanager
 async def progress(redis: Redis, summary: JobSummary, job_key: str | None) -> AsyncIterator[None]:
@@ -30,17 +35,20 @@ async def progress(redis: Redis, summary: JobSummary, job_key: str | None) -> As
 
 
 async def _write_progress(redis: RedisInBytes, summary: JobSummary, job_key: str) -> None:
-    name = f"reconcile {summary.about}" if summary.about else "advance"
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
         with suppress(RedisError):
             # If somebody deleted the job meanwhile, writing would create a hash that never expires.
-            if await redis.exists(job_key):
-                await redis.hset(job_key, "description", f"{name}, running: {summary.sentence()}")
+            if (described := await redis.hget(job_key, "description")) is not None:
+                name = _name_in(described.decode()).removesuffix(RUNNING)
+                await redis.hset(job_key, "description", f"{name}{RUNNING}: {summary.description()}")
 
 
 def describe(job: Job, sentence: str) -> None:
-    """Write a sentence into the description of a job that has ended, after its function and its institution."""
-    name = " ".join([str(job.func_name).rpartition(".")[2], *map(str, job.args)])
-    job.description = f"{name}: {sentence}"
+    """Write a sentence into the description of a job that has ended, after what it was enqueued for."""
+    job.description = f"{_name_in(job.description or '').removesuffix(RUNNING)}: {sentence}"
     job.connection.hset(job.key, "description", job.description)
+
+
+def _name_in(description: str) -> str:
+    return description.partition(": ")[0]

@@ -1,6 +1,7 @@
 """The summary of an RQ job: what was done, as a sentence for the dashboard and as counts for the job's result."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -31,7 +32,10 @@ _FAILURES = (
 )
 
 MOST_NAMED = 5
-"""The summary names at most this many paused institutions."""
+"""The sentence names at most this many paused institutions, and this many calls: the latest."""
+
+MOST_CALLS = 100
+"""The result names at most this many calls: the latest."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,8 @@ class JobSummary:
     about: str = ""
     queue: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    calls: dict[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
+    """What happened to each call, by voice id, and how many checks it has spent. The latest are last."""
     pauses: Pauses = field(default_factory=Pauses)
     attention: int = 0
     unreachable_since: datetime | None = None
@@ -54,6 +60,13 @@ class JobSummary:
 
     def add(self, name: str, n: int = 1) -> None:
         self.counts[name] += n
+
+    def handled(self, voice_id: str, happened: Iterable[str], checks: int) -> None:
+        """Name a call with what happened to it."""
+        before, _ = self.calls.pop(voice_id, ((), 0))
+        self.calls[voice_id] = tuple(dict.fromkeys((*before, *happened))), checks
+        if len(self.calls) > MOST_CALLS:
+            del self.calls[next(iter(self.calls))]
 
     def found(self, institution_key: str, **queue: int) -> None:
         """Count what a full listing found, if the job is about that institution.
@@ -81,15 +94,26 @@ class JobSummary:
             parts.append(f"{self.attention} need{'s' if self.attention == 1 else ''} a person")
         return "; ".join(part for part in parts if part)
 
-    def as_dict(self) -> dict[str, int | str]:
-        result: dict[str, int | str] = {name: n for name, n in sorted(self.counts.items()) if n}
+    def description(self) -> str:
+        """Return the sentence with the latest calls: ``2 calls, 5 checks; 3f2...: assigned, green, 4 checks; ...``."""
+        named = [f"{voice_id}: {self._of(voice_id)}" for voice_id in [*reversed(self.calls)][:MOST_NAMED]]
+        rest = len(self.calls) - len(named)
+        return "; ".join([self.sentence(), *named, *([f"and {rest} more calls"] if rest else [])])
+
+    def as_dict(self) -> dict[str, int | str | dict[str, str]]:
+        result: dict[str, int | str | dict[str, str]] = {name: n for name, n in sorted(self.counts.items()) if n}
         if self.about:
             result |= {"reconciled": self.about, **self.queue}
         if paused := self._paused():
             result["paused"] = paused.removeprefix("paused: ")
         if self.unreachable_since is not None:
             result["unreachable_since"] = self.unreachable_since.isoformat()
-        return {**result, "attention": self.attention}
+        named = {voice_id: self._of(voice_id) for voice_id in self.calls}
+        return {**result, "attention": self.attention, **({"latest": named} if named else {})}
+
+    def _of(self, voice_id: str) -> str:
+        happened, checks = self.calls[voice_id]
+        return ", ".join([*happened, f"{checks} check{'' if checks == 1 else 's'}"])
 
     @property
     def _was_listed(self) -> bool:

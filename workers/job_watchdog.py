@@ -95,7 +95,7 @@ class Watchdog:
         if self._script(*self._pulse.arguments(clock, given)) != 1:
             return
         try:
-            self._waker.enqueue("the previous shift" if late_ms < 0 else "overdue work")
+            self._waker.enqueue("after the previous job" if late_ms < 0 else "overdue work")
         except RedisError:
             self._redis.delete(self._keys.wake)
             raise

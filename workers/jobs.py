@@ -107,7 +107,7 @@ class CallJob(Job):
         function = self._function()
         self.connection.persist(self.key)
         summary = _run(function, self.key, *self.args)
-        describe(self, summary.sentence())
+        describe(self, summary.description())
         if summary.is_outage_report:
             self.failure_ttl = FAILURE_TTL_S
             raise ServiceUnreachable(summary.sentence())

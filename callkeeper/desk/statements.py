@@ -211,12 +211,13 @@ class Actions:
         except InboxFull:
             raise too_many("too_many_waiting") from None
         if wake:
-            await self._wake()
+            await self._wake(call_id)
 
-    async def _wake(self) -> None:
+    async def _wake(self, call_id: CallId) -> None:
         """Enqueue a job; if that fails, the watchdog will."""
         try:
-            await asyncio.to_thread(self._waker.enqueue, "a person's statement")
+            about = f"a person's word about {call_id.voice_id} of {call_id.institution_key}"
+            await asyncio.to_thread(self._waker.enqueue, about)
         except (RedisError, OSError) as error:
             self._log.error("wake_failed", error=type(error).__name__)
             with suppress(RedisError, OSError):

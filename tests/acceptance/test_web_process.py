@@ -69,10 +69,11 @@ def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: s
     with Redis.from_url(redis_url) as redis:
         assert redis.zcard(Keys().events) == 1
         [job] = calls_queue(redis).jobs
-    assert (job.func_name, job.description) == ("workers.jobs.advance", "advance: triggered by a push")
+    described = "CallStart voice-1 of cu-1: waiting for a worker"
+    assert (job.func_name, job.description) == ("workers.jobs.advance", described)
     assert [line["event"] for line in lines] == ["web_listening", "push_accepted", "web_stopped"]
     shown = start(CALLKEEPER_ADMIN=":".join(LOGIN)).client.get(f"/rq/0/data/job/{job.id}.json", auth=LOGIN).json()
-    assert (shown["description"], shown["status"]) == ("advance: triggered by a push", "queued")
+    assert (shown["description"], shown["status"]) == (described, "queued")
 
 
 def test_accepted_events_survive_a_kill(start: Callable[..., Web], redis_url: str) -> None:

@@ -48,16 +48,16 @@ class Waker:
     def enqueue(self, trigger: str) -> None:
         """Enqueue one ``advance`` job, after a script has asked for it.
 
-        ``trigger`` is its description until the shift replaces it.
+        ``trigger`` begins its description. What the job has done follows.
 
         Raises:
             redis.exceptions.RedisError: Redis is down or refuses writes; delete the wake marker again.
         """
-        self._enqueue(ADVANCE, f"advance: triggered by {trigger}")
+        self._enqueue(ADVANCE, f"{trigger}: waiting for a worker")
 
     def reconcile(self, institution_key: str) -> str:
         """Enqueue a job that lists the queue of one institution; return the job's id."""
-        return self._enqueue(RECONCILE, f"reconcile {institution_key}: list its queue", institution_key)
+        return self._enqueue(RECONCILE, f"list the queue of {institution_key}: waiting for a worker", institution_key)
 
     def _enqueue(self, function: str, description: str, *args: str) -> str:
         job = self._queue.enqueue_call(

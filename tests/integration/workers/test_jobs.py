@@ -88,12 +88,12 @@ def fetch(redis: Redis, job_id: str) -> Job:
 def test_job_of_a_stock_queue_is_run_and_says_what_it_did(
     redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]
 ) -> None:
-    """An ``advance`` put by RQ's own queue is run; its description becomes the sentence that the dashboard shows."""
+    """An ``advance`` put by RQ's own queue is run; its description gets the sentence that the dashboard shows."""
     job = stock(redis).enqueue(ADVANCE, description="whatever")
     work()
     done = fetch(redis, job.id)
     assert ran == [()]
-    assert done.description == "advance: 37 calls, 35 checks, 1 enroll"
+    assert done.description == "whatever: 37 calls, 35 checks, 1 enroll"
     assert done.is_finished
     assert done.return_value() == {"attention": 0, "calls": 37, "checks": 35, "enrolled": 1}
 
@@ -133,7 +133,7 @@ async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: 
     assert failed.latest_result() is not None
     assert failed.latest_result().exc_string == f"ServiceUnreachable: {sentence}"  # type: ignore[union-attr]
     assert finished.is_finished
-    assert failed.description == finished.description == f"advance: {sentence}"
+    assert failed.description == finished.description == f"workers.jobs.advance(): {sentence}"
     assert kept_for_s(redis, report) <= FAILURE_TTL_S
     async with AsyncRedis.from_url(redis_url) as client:
         assert (await read_present(client)).jobs_failed == 0
@@ -150,7 +150,7 @@ async def test_job_of_a_killed_worker_is_no_bug(redis: Redis, redis_url: str) ->
     worker.clean_registries()  # type: ignore[no-untyped-call]
     assert fetch(redis, job.id).is_failed
     assert fetch(redis, job.id).description == (
-        "advance: its worker ended before the job was finished; other workers took over its calls"
+        "workers.jobs.advance(): its worker ended before the job was finished; other workers took over its calls"
     )
     assert 0 < kept_for_s(redis, job.id) <= FAILURE_TTL_S
     async with AsyncRedis.from_url(redis_url) as client:
@@ -316,7 +316,7 @@ def test_running_job_says_how_far_it_is(
     runtime.advance(job.key)
     watcher.join()
     runtime.close()
-    assert re.fullmatch(r"advance, running: \d+ queues? listed", seen[-1] or "")
+    assert re.fullmatch(r"workers.jobs.advance\(\), running: \d+ queues? listed", seen[-1] or "")
 
 
 def test_calls_are_moved_with_the_worker_s_own_share_of_a_core(
@@ -367,18 +367,24 @@ def test_job_during_a_pause_says_so(
 def test_requeue_of_everything_repeats_no_effect(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
-    """Requeue all, finished and failed jobs alike: shifts run that find nothing new to do (C9)."""
+    """Requeue all, finished and failed jobs alike: shifts run that find nothing new to do (C9).
+
+    The first run's description and result name the call and what happened to it.
+    """
     runtime = crew_of(redis_url, sandbox_server, log)
     employed = job_class({ADVANCE: runtime.advance, RECONCILE: runtime.reconcile})
     call = sandbox_server.call()
     queue = stock(redis)
     first = queue.enqueue(RECONCILE, KEY)
     refused = queue.enqueue("os.getcwd")
+    told: list[str] = []
     for _ in range(3):
         worker = CallWorker(redis, job_class=employed, on_stop=runtime.stop, leave=lambda _: None)
         worker.work(burst=True, logging_level="ERROR")
         assert fetch(redis, first.id).is_finished
-        assert f"reconcile {KEY}: 1 call in the queue" in (fetch(redis, first.id).description or "")
+        assert "1 call in the queue" in (fetch(redis, first.id).description or "")
+        done = fetch(redis, first.id)
+        told.append(f"{done.description} {done.return_value()}")
         for registry in (queue.finished_job_registry, queue.failed_job_registry):
             for job_id in registry.get_job_ids():
                 registry.remove(job_id)
@@ -386,6 +392,8 @@ def test_requeue_of_everything_repeats_no_effect(
         assert {first.id, refused.id} == set(queue.job_ids)
     runtime.close()
     assert sandbox_server.tally(call["voice_id"])["arrived"]["assign"] == 1
+    assert f"; {call['voice_id']}: assigned, " in told[0]
+    assert f"'latest': {{'{call['voice_id']}': 'assigned, " in told[0]
 
 
 def test_job_that_unfolds_is_never_unfolded(redis: Redis, work: Callable[[], None]) -> None:

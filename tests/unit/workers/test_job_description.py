@@ -15,14 +15,14 @@ from workers.job_summary import JobSummary
 
 
 def test_ended_job_says_what_it_did() -> None:
-    """After its function and its institution."""
+    """After what it was enqueued for, whatever was written while it ran."""
     redis = FakeRedis()
     job = SimpleNamespace(
-        func_name="workers.jobs.reconcile", args=("cu-1",), connection=redis, key="rq:job:1", description=""
+        connection=redis, key="rq:job:1", description="CallEnd v-1 of cu-1, running: 1 call; v-1: green"
     )
     describe(cast("Job", job), "3 calls")
-    assert job.description == "reconcile cu-1: 3 calls"
-    assert redis.hget("rq:job:1", "description") == b"reconcile cu-1: 3 calls"
+    assert job.description == "CallEnd v-1 of cu-1: 3 calls"
+    assert redis.hget("rq:job:1", "description") == b"CallEnd v-1 of cu-1: 3 calls"
 
 
 async def test_job_without_a_key_is_not_described(fake_redis: FakeAsyncRedis) -> None:
@@ -45,12 +45,12 @@ def soon() -> Callable[[FakeAsyncRedis, JobSummary], Any]:
 
 async def test_running_job_says_what_it_has_done(fake_redis: FakeAsyncRedis, soon: Any) -> None:
     """Once a second."""
-    await fake_redis.hset("rq:job:1", "description", "new")
-    summary = JobSummary(about="cu-1")
+    await fake_redis.hset("rq:job:1", "description", "CallStart v-1 of cu-1: waiting for a worker")
+    summary = JobSummary()
     summary.add("calls")
     await soon(fake_redis, summary)
-    described = str(await fake_redis.hget("rq:job:1", "description"))
-    assert described.startswith("b'reconcile cu-1, running: ")
+    await soon(fake_redis, summary)
+    assert await fake_redis.hget("rq:job:1", "description") == b"CallStart v-1 of cu-1, running: 1 call"
 
 
 async def test_deleted_job_is_not_made_again(fake_redis: FakeAsyncRedis, soon: Any) -> None:

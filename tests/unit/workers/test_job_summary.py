@@ -54,6 +54,19 @@ def test_tally_is_a_jobs_result() -> None:
     assert tally.as_dict() == {"checks": 2, "attention": 0}
 
 
+def test_description_names_the_latest_calls() -> None:
+    """With all that happened to each; the result names a hundred, the description five."""
+    tally = JobSummary()
+    for n in range(120):
+        tally.handled(f"v-{n}", ["assigned"], n)
+    tally.handled("v-118", ["assigned", "green"], 4)
+    assert tally.description().startswith(
+        "nothing was due; v-118: assigned, green, 4 checks; v-119: assigned, 119 checks; v-117"
+    )
+    assert tally.description().endswith("and 95 more calls")
+    assert len(str(tally.as_dict()["latest"]).split("v-")) == 101
+
+
 def pause(scope: PauseScope) -> Pause:
     """Return a pause of some extent."""
     return Pause(scope=scope, operator="ann", because="canary-reason", at=datetime(2026, 11, 2, tzinfo=UTC))

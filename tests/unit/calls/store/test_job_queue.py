@@ -33,7 +33,7 @@ def test_waker_sets_every_limit_itself() -> None:
     redis = FakeRedis()
     Waker(redis).enqueue("a push")
     [job] = calls_queue(redis).jobs
-    assert job.description == "advance: triggered by a push"
+    assert job.description == "a push: waiting for a worker"
     assert (job.result_ttl, job.failure_ttl, job.timeout) == (RESULT_TTL_S, FAILURE_TTL_S, -1)
 
 
