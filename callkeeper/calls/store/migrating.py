@@ -16,6 +16,9 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 from callkeeper.calls.metrics.redis_writer import ALIVE_S
+from callkeeper.calls.record import Mark
+from callkeeper.calls.record_storage import readable_call
+from callkeeper.calls.store.earlier_calls import place_of_consent
 from callkeeper.calls.store.keys import PREFIX, Keys
 
 FAMILIES: Final = ("", "outbox:", "archive:")
@@ -191,7 +194,10 @@ class Migration:
         return at
 
     def _rewrite(self, names: list[str], at: int) -> None:
-        """Write hashes in this release's form, with the time until they expire."""
+        """Write hashes in this release's form, with the time until they expire.
+
+        An opt-out, which the older release kept in the call's record alone, is kept of the member too, and for ever.
+        """
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hgetall(name)
@@ -207,6 +213,10 @@ class Migration:
                 pipe.hset(self._new + rest, mapping=REWRITTEN[_parsed(rest).kind](fields))
                 if ttl_ms > 0:
                     pipe.pexpire(self._new + rest, ttl_ms)
+                call = readable_call(fields.get(b"rec", b""))
+                if call is not None and call.seen.opted_out and call.seen.person_id is not None:
+                    place = place_of_consent(self._keys, call.institution_key, call.seen.person_id)
+                    pipe.zadd(place, {f"{Mark.OPTED_OUT}:{call.voice_id}": at / 1000})
             pipe.execute()
 
     def _leave_behind(self, prefix: str, at: int) -> None:

@@ -4,6 +4,7 @@ The older layout of these tests is today's without its number. tests/rollout/tes
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from time import sleep
 from typing import Any
 
@@ -13,7 +14,12 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.item_names import CallId
+from callkeeper.calls.policies import Policies
+from callkeeper.calls.record import Call, Mark, Seen
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.earlier_calls import EarlierCalls
 from callkeeper.calls.store.job_queue import ADVANCE, calls_queue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.migrating import LEFT_OUT, Migration, NotMigrated
@@ -90,6 +96,29 @@ def test_everything_but_what_is_made_anew_is_copied(old: Any) -> None:
     assert stored(old, OLD, but=NEW).keys() == before.keys()
     migration.require()
     assert not migration.is_needed()
+
+
+async def test_opt_out_outlives_the_record_that_the_older_release_kept_it_in(
+    redis: Redis, blocking_redis: BlockingRedis
+) -> None:
+    """It stands where nothing expires, and holds in later calls of the member. No other call leaves one."""
+    store = Store(redis)
+    for call, person_id, opted_out in ((A, "p 1", True), (B, "p-2", False)):
+        seen = Seen(person_id=person_id, opted_out=opted_out)
+        await store.note(call, HINT)
+        record = Call(institution_key=call.institution_key, voice_id=call.voice_id, seen=seen)
+        await store.save(await claim(store), encode_call(record), Placement(None, listed="settled"))
+    migration = Migration(relayed(blocking_redis), Keys())
+    migration.copy()
+    assert [name.decode() for name in blocking_redis.keys(f"{NEW}earlier:*")] == [f"{NEW}earlier:cu-1:c:p%201"]
+    assert blocking_redis.ttl(f"{NEW}earlier:cu-1:c:p%201") == -1
+    earlier = EarlierCalls(redis, Keys(), number_key=None)
+    later = Call(institution_key="cu-1", voice_id="v-9", seen=Seen(person_id="p 1"))
+    found = await earlier.look_up(
+        CallId("cu-1", "v-9"), later, policies=Policies(), days=0, now=datetime.now(UTC) + timedelta(days=2000)
+    )
+    assert found.seen.earlier_marks is not None
+    assert found.seen.earlier_marks.kinds == (Mark.OPTED_OUT,)
 
 
 async def test_who_goes_on_with_either_half_knows_what_the_other_may_have_done(old: Any, redis_url: str) -> None:
