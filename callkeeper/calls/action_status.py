@@ -27,7 +27,7 @@ from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.law import BRIEF, LAW, forbidden
 from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.policies import Policies
-from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.record import Call, Mark, Reason
 from callkeeper.calls.statement_folding import UNSEEN, is_given_up, may_return
 from callkeeper.calls.trail import Entry
 from callkeeper.service.errors import TokenLapsed
@@ -95,6 +95,9 @@ _MEANINGS = {
     UNSEEN: "something that the page did not show needs a person here: look at it, then say it again",
     "effect_not_named": "the enroll and the reject are both unresolved: say which one the answer is about",
     "forbidden": "what is known of the caller forbids an enroll on any word: it is recorded, and nothing follows from it",
+    "identity_unknown": (
+        "the opt-in is recorded; it counts once the caller is established as the member, and nothing speaks against that"
+    ),
     "no_checks_left": "the call's 20 authentication checks are used up",
     "reserve_spent": "the checks reserved for people are used up",
     "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
@@ -155,7 +158,9 @@ PENDING = ActionStatus(ActionState.PENDING, may_change=True)
 _NO_PROOF = {value: article.name for article in LAW for name, value in article.when if name == "validation_type"}
 """Validation types that establish no identity, with the article that says so."""
 
-_NOT_ALLOWED: Final = "institution_not_allowed"
+_NOT_ALLOWED, _NOBODY = "institution_not_allowed", "identity_unknown"
+_WAITING: Final = frozenset({_NOT_ALLOWED, _NOBODY})
+"""Reasons of what is held until something else is known."""
 
 _PASSING = frozenset({"paused", "paused_entirely", "standing_unconfirmed"})
 """Articles that forbid while something lasts, and the word waits for its end."""
@@ -186,7 +191,7 @@ def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if withdrawal is not None:
         return ActionStatus(ActionState.SUPERSEDED, operator=withdrawal.operator, because=withdrawal.because)
     if not call.is_settled:
-        is_lasting = answer.state is ActionState.HELD and answer.reasons != (_NOT_ALLOWED,)
+        is_lasting = answer.state is ActionState.HELD and not _WAITING.issuperset(answer.reasons)
         return replace(answer, may_change=line.kind in _EFFECT_OF or not is_lasting)
     if answer.state is ActionState.PENDING:
         return _held(_why_over(call, line))
@@ -228,8 +233,7 @@ def _answer(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         case "opted_out":
             return _opted_out(call)
         case "opted_in":
-            is_last = call.seen.opted_in_last or not call.seen.opted_out
-            return ActionStatus(ActionState.DONE) if is_last else _held("opted_out")
+            return _opted_in(call)
         case "check":
             return _checked(trail, line)
         case "withdrawn":
@@ -337,6 +341,16 @@ def _opted_out(call: Call) -> ActionStatus:
     may_be_enrolled = enroll.state in PERHAPS_DONE or enroll.state is EffectState.UNRESOLVED
     was_enrolled = call.seen.enrolled or may_be_enrolled
     return ActionStatus(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
+
+
+def _opted_in(call: Call) -> ActionStatus:
+    """Return the state of an opt-in: it takes an opt-out back once its mark is stored, which is the member's."""
+    seen, kept, earlier = call.seen, call.ledger.kept_marks, call.seen.earlier_marks
+    if seen.opted_out and not seen.opted_in_last:
+        return _held("opted_out")
+    is_out = seen.opted_out or (earlier is not None and Mark.OPTED_OUT in earlier.kinds)
+    counts = not is_out or (kept is not None and Mark.OPTED_IN in kept.kinds)
+    return ActionStatus(ActionState.DONE) if counts else _held(_NOBODY)
 
 
 def _checked(trail: Sequence[Entry], line: Entry) -> ActionStatus:

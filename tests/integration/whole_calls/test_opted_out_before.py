@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from callkeeper.calls.action_status import ActionState, statuses_of
 from callkeeper.calls.fact_derivation import earlier_calls_of
 from callkeeper.calls.notes import OptedIn, OptedOut
 from callkeeper.calls.record_storage import encode_call
@@ -60,6 +61,22 @@ async def test_opt_in_of_nobody_in_particular_takes_nothing_back(rig: Rig) -> No
     later = await rig.begin_call(*PASSCODE, run_s=150)
     assert await is_held(rig, later)
     assert "enroll" not in rig.ledger(later)
+
+
+async def test_opt_in_waits_until_the_caller_is_established_and_says_so(rig: Rig) -> None:
+    """It is recorded, and not done, while nobody knows who opted in. Then it is done, and stays so."""
+    await opted_out(rig)
+    later = await rig.begin_call(H(Kind.END, 100), run_s=20)
+    await rig.note(later, OptedIn(operator="ann", said_at=rig.clock.now, wish="i1", remark="agreed"))
+    await rig.run(2)
+    waits = statuses_of(await rig.record(later), await rig.trail(later))["i1"]
+    assert (waits.state, waits.reasons, waits.may_change) == (ActionState.HELD, ("identity_unknown",), True)
+    await rig.note(later, verified(rig))
+    await rig.run(2)
+    assert statuses_of(await rig.record(later), await rig.trail(later))["i1"].state is ActionState.DONE
+    await rig.run(200)
+    assert rig.ledger(later).get("enroll") == 1
+    assert statuses_of(await rig.record(later), await rig.trail(later))["i1"].state is ActionState.DONE
 
 
 async def test_opt_out_outlives_the_other_marks(rig: Rig) -> None:
