@@ -13,24 +13,33 @@ from callkeeper.desk.access.authorization import Doors, Gate
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.emergency import EmergencyLogin
 from callkeeper.desk.access.people import Accounts, Sessions
+from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Person, Role
-from callkeeper.desk.access.visitor import Auditor, Visitor, with_visitor
+from callkeeper.desk.access.visitor import Auditor, Visitor, with_note, with_visitor
 from callkeeper.desk.signed_tokens import Signer
 
 ANN = Person(id="ann", operator="ann", role=Role.ADMIN)
 
 
 class SignedIn:
-    """An application whose requests all come from one logged-in person. A test may replace the person."""
+    """An application whose requests all come from one logged-in person. A test may replace the person.
 
-    def __init__(self, app: ASGIApp, forms: Signer, person: Person = ANN) -> None:
+    With an ``auditor`` their audit entries are written, as the gate does it.
+    """
+
+    def __init__(self, app: ASGIApp, forms: Signer, person: Person = ANN, *, auditor: Auditor | None = None) -> None:
         self._app = app
         self._forms = forms
         self.person = person
+        self._auditor = auditor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, with the person who sent it."""
-        await self._app(with_visitor(scope, Visitor(self.person, self._forms)), receive, send)
+        scope = with_visitor(scope, Visitor(self.person, self._forms))
+        if self._auditor is not None:
+            note = self._auditor.note(self.person, *rule_of(scope["method"], scope["path"]), "")
+            scope, send = with_note(scope, note), self._auditor.listening(send, note)
+        await self._app(scope, receive, send)
 
 
 def gate_of(

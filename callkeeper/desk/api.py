@@ -33,7 +33,7 @@ from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, origin_of, place_of, with_note
 from callkeeper.desk.agent_pages import Minting, refuse_other_calls, refuse_unknown, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
-from callkeeper.desk.bodies import BODIES, LONGEST_NAME, VerifiedBody, meant, read_body, refuse_fields
+from callkeeper.desk.bodies import BODIES, LONGEST_NAME, meant, read_body, refuse_fields
 from callkeeper.desk.call_list import PHASES, CallList, DeskListing
 from callkeeper.desk.openapi import document
 from callkeeper.desk.problems import Problem, forbidden, invalid, not_found, too_many, unauthorized, unavailable
@@ -220,9 +220,7 @@ class DeskApi:
                 note_of(request).deny(institution=where, detail=f"{action} as another operator")
                 raise forbidden("operator: this token may not speak for them")
             note_of(request).operator = body.operator
-            if isinstance(body, VerifiedBody) and body.despite:
-                note_of(request).complete(detail=f"verified despite {', '.join(body.despite)}")
-            action_id, call_id = await self._actions.request(token, place, action, body, key)
+            action_id, call_id = await self._actions.request(token, place, action, body, key, note_of(request))
             return await self._answer(call_id, action_id, wait_s)
 
         return speak

@@ -32,6 +32,7 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import REMEMBERED_S
 from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken
+from callkeeper.desk.access.visitor import AuditNote
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from callkeeper.desk.feed import Feed
 from callkeeper.desk.problems import Problem, invalid, not_found, too_many
@@ -80,13 +81,14 @@ class Actions:
         action: str,
         body: Body,
         idempotency_key: str | None,
+        note: AuditNote,
         *,
         assigns: bool = False,
     ) -> tuple[str, CallId]:
         """Leave a note for an action on a call; return the action's id, and the id under which the note was left.
 
-        ``idempotency_key`` recognises a repetition within a day. ``assigns``: also assign the verified person if nobody is
-        assigned.
+        ``idempotency_key`` recognises a repetition within a day. The audit ``note`` gets the evidence that the word names,
+        and that it is refused for. ``assigns``: also assign the verified person if nobody is assigned.
 
         Raises:
             Problem: There is no such call, or its member has another institution's account; the key was used for something
@@ -98,6 +100,8 @@ class Actions:
             raise not_found()
         await self._refuse_another_account(known, body)
         call_id = _left_under(known, place, action)
+        if isinstance(body, VerifiedBody) and body.despite:
+            note.add(f"despite {', '.join(body.despite)}")
         refusal = _refusal_of(known, body, self._book)
         assigned = _assigned_with(known, body) if assigns and refusal is None else None
         request = sha256(msgspec.json.encode([*place, action, body])).hexdigest()
@@ -108,7 +112,7 @@ class Actions:
         line = line_of(known.trail, kept.action_id) if kept is not None else None
         if kept is not None and line is not None:
             if line.forbidden:
-                raise Problem(409, line.because or "forbidden", facts=line.forbidden)
+                raise _refused(_Refusal(line.because or "forbidden", line.forbidden), note)
             return kept.action_id, call_id
         if kept is None and kept_at is not None:
             await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
@@ -127,10 +131,10 @@ class Actions:
                 origin = ActionOrigin(body.operator, self._now(), token.name, new_trace())
                 await self._leave(call_id, assigned.note(origin))
             origin = ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)
-            note = body.note(origin)
-            if refusal is not None and isinstance(note, Verified):
-                note = with_fields(note, refused=refusal.names, despite=())
-            await self._leave(call_id, note)
+            statement = body.note(origin)
+            if refusal is not None and isinstance(statement, Verified):
+                statement = with_fields(statement, refused=refusal.names, despite=())
+            await self._leave(call_id, statement)
         self._log.info(
             "desk_heard",
             institution=place.institution_key,
@@ -140,7 +144,7 @@ class Actions:
             trace_id=accepted.action_id,
         )
         if refusal is not None:
-            raise Problem(409, refusal.code, facts=refusal.names)
+            raise _refused(refusal, note)
         return accepted.action_id, call_id
 
     async def _refuse_another_account(self, known: Known, body: Body) -> None:
@@ -229,6 +233,12 @@ class _Refusal(NamedTuple):
 
     code: str
     names: tuple[str, ...]
+
+
+def _refused(refusal: _Refusal, note: AuditNote) -> Problem:
+    """Return the answer to a word that is only recorded. The audit note names the facts, too."""
+    note.add(f"refused for {', '.join(refusal.names)}")
+    return Problem(409, refusal.code, facts=refusal.names)
 
 
 def _refusal_of(known: Known, body: Body, book: RuleBook) -> _Refusal | None:

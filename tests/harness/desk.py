@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.rules import RuleBook
-from callkeeper.calls.store.audit_log import AuditLog
+from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.desk_tokens import DeskToken
@@ -41,6 +41,7 @@ class DeskRig(Rig):
     ) -> None:
         self.mixed_up = MixedUp(stage.transport)
         super().__init__(stage, redis, book, outbox=outbox, transport=self.mixed_up)
+        self.auditor = Auditor(AuditLog(redis, keys=self.store.keys))
         self.desk = Desk(
             redis,
             redis,
@@ -51,7 +52,7 @@ class DeskRig(Rig):
             log=self.tools.log,
             now=self.clock,
             store=self.store,
-            auditor=Auditor(AuditLog(redis, keys=self.store.keys)),
+            auditor=self.auditor,
         )
         self.http = self.client("desktop")
 
@@ -68,6 +69,11 @@ class DeskRig(Rig):
         headers = {"Idempotency-Key": key} if key else {}
         address = f"/calls/{call.institution_key}/{call.voice_id}/{action}"
         return await self.http.post(address, json={"operator": OPERATOR, **body}, headers=headers)
+
+    async def audited(self) -> list[AuditEntry]:
+        """Return what the audit log has of words about calls, the oldest first."""
+        found = await self.auditor.log.read(AuditFilter(event=AuditEvent.SAID), most=100)
+        return [audited.entry for audited in reversed(found)]
 
     async def outcome(self, said: httpx.Response) -> Any:
         """Return what became of an action, by the address that its answer named."""
@@ -93,7 +99,7 @@ class BoardRig(DeskRig):
         super().__init__(stage, redis, jobs, outbox=outbox)
         self.tokens = form_tokens(key_of_login("ops", Secret("canary-admin-0123456-4c07a65e93d2")), now=self._seconds)
         self.board = Board(redis, self.desk, log=log, now=self.clock)
-        self.visitor = SignedIn(self.board.app(), self.tokens)
+        self.visitor = SignedIn(self.board.app(), self.tokens, auditor=self.auditor)
         self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.visitor), base_url="https://desk")
 
     def _seconds(self) -> float:

@@ -288,7 +288,7 @@ async def test_word_under_the_emergency_login_names_who_says_it_and_why(site: Si
         assert {getattr(note, "operator", "") for note in notes} == {"lead-1"}
         last = (await site.audited())[-1].entry
         assert (last.event, last.who, last.operator) == ("said", "shared:ops", "lead-1")
-        assert last.detail == "verified: no provider"
+        assert last.detail == "verified; no provider"
         await site.redis.delete(Keys().inbox(call.member))
 
 

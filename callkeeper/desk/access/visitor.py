@@ -41,7 +41,7 @@ _MOST_REPEATED: Final = 4096
 _MOST_STRANGERS: Final = 200
 """How many addresses of strangers are written at a time. Refusals from further ones are entered without an address."""
 
-_LONGEST_DETAIL: Final = 120
+_LONGEST_DETAIL: Final = 400
 _BOARD: Final = rule_of("GET", "/board")[0].name
 """The page that says what is wrong. A person who has looked at it may look again while Redis takes no writes."""
 
@@ -111,6 +111,10 @@ class AuditNote:
         """Complete the entry: another event, an institution, a call, a detail."""
         self.event = event or self.event
         self.parts.update(parts)
+
+    def add(self, words: str) -> None:
+        """Add to the detail of the entry."""
+        self.parts["detail"] = "; ".join(filter(None, (self.parts.get("detail"), words)))
 
     def listed(self, filters: Mapping[str, str], results: int, **parts: str) -> None:
         """Record the filters of a list or search, and how many results were shown."""

@@ -234,9 +234,8 @@ class Board:
                 if action == "resolve" and "effect" not in form:
                     await self._refuse_unseen(place, form.get("seen", ""))
                 person = speaker_of(request, form)
-                if "despite" in form:
-                    note_of(request).complete(detail=f"{action} despite {form['despite']}")
-                action_id, call_id = await request_action(self._desk.actions, person, place, action, form)
+                note = note_of(request)
+                action_id, call_id = await request_action(self._desk.actions, person, place, action, form, note)
             except FormRefused as problem:
                 form.pop("applied", None)  # the form that is shown now may be about something else
                 page = await self._call_page(

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from callkeeper.calls.item_names import CallId
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Person, operator_in
-from callkeeper.desk.access.visitor import note_of, visitor_of
+from callkeeper.desk.access.visitor import AuditNote, note_of, visitor_of
 from callkeeper.desk.bodies import BODIES, Body, RequestTooLarge, SeenBody, bounded
 from callkeeper.desk.problems import Problem
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -115,14 +115,16 @@ def speaker_of(request: Request, form: Mapping[str, str]) -> Person:
     if not (operator and because):
         raise FormRefused(400, "Say who you are (your core username), and why you use the emergency login.")
     note.operator = operator
-    note.complete(detail=f"{note.parts.get('detail', '')}: {because}")
+    note.add(because)
     return replace(visitor.person, operator=operator)
 
 
 async def request_action(
-    actions: Actions, person: Person, place: CallId, action: str, form: Mapping[str, str]
+    actions: Actions, person: Person, place: CallId, action: str, form: Mapping[str, str], note: AuditNote
 ) -> tuple[str, CallId]:
     """Request an action for a call by somebody; return its id, and the id that the call's record is kept under.
+
+    ``note`` is completed with the evidence that was named.
 
     Raises:
         FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
@@ -138,7 +140,7 @@ async def request_action(
     except msgspec.ValidationError as error:
         raise FormRefused(400, _remedy(str(error))) from None
     try:
-        return await actions.request(BOARD, place, action, body, None, assigns=True)
+        return await actions.request(BOARD, place, action, body, None, note, assigns=True)
     except Problem as problem:
         facts, known = problem.view.facts, form.get("despite", "").split(",")
         is_asked = problem.view.code == "evidence_against"

@@ -352,6 +352,10 @@ async def test_word_against_evidence_is_asked_again(rig: BoardRig) -> None:
     assert (await rig.fill(f"{of(call)}/verified", **fields, despite=DESPITE)).status_code == 303
     await rig.run(10)
     assert call.manual_person_id == "p-1"
+    assert [entry.detail for entry in await rig.audited()] == [
+        f"verified; refused for {DESPITE.replace(',', ', ')}",
+        f"verified; despite {DESPITE.replace(',', ', ')}",
+    ]
 
 
 async def test_acknowledgement_closes_only_what_its_page_showed(rig: BoardRig) -> None:

@@ -61,6 +61,19 @@ async def test_what_a_word_overruled_is_written_everywhere(desk: DeskRig) -> Non
     assert [one["name"] for one in (await desk.show(later))["evidence"]] == ["suspected_before"]
 
 
+async def test_audit_log_names_what_a_word_was_refused_for(desk: DeskRig) -> None:
+    """Beside what it was said despite: the API's and the board's alike, also when it is repeated."""
+    call = await live(desk, MISMATCH, Happening(Kind.HIGH_RISK, 3))
+    for _ in range(2):
+        await desk.say(call, "verified", key="k-1", **VERIFIED, despite=["voice_mismatch"])
+        await desk.run(2)
+    await desk.say(call, "verified", **VERIFIED, despite=["voice_mismatch", "high_risk_device"])
+    assert [entry.detail for entry in await desk.audited()] == [
+        *["verified; despite voice_mismatch; refused for high_risk_device"] * 2,
+        "verified; despite voice_mismatch, high_risk_device",
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "fact"), [(Kind.RED, "red"), (Kind.REJECTED, "rejected"), (Kind.GREEN, "green")], ids=str
 )

@@ -108,10 +108,10 @@ async def test_opt_out_outlives_the_record_that_the_older_release_kept_it_in(
         await store.note(call, HINT)
         record = Call(institution_key=call.institution_key, voice_id=call.voice_id, seen=seen)
         await store.save(await claim(store), encode_call(record), Placement(None, listed="settled"))
-    migration = Migration(relayed(blocking_redis), Keys())
-    migration.copy()
-    assert [name.decode() for name in blocking_redis.keys(f"{NEW}earlier:*")] == [f"{NEW}earlier:cu-1:c:p%201"]
-    assert blocking_redis.ttl(f"{NEW}earlier:cu-1:c:p%201") == -1
+    old = relayed(blocking_redis)
+    Migration(old, Keys()).copy()
+    assert old.keys(f"{NEW}earlier:*") == [f"{NEW}earlier:cu-1:c:p%201".encode()]
+    assert old.ttl(f"{NEW}earlier:cu-1:c:p%201") == -1
     earlier = EarlierCalls(redis, Keys(), number_key=None)
     later = Call(institution_key="cu-1", voice_id="v-9", seen=Seen(person_id="p 1"))
     found = await earlier.look_up(
