@@ -7,7 +7,8 @@ stores what was sent. While Redis is unreachable or refuses writes, the last lea
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from time import monotonic
@@ -17,7 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from callkeeper.app.acknowledgement_watch import AcknowledgementWatch
-from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.alert_sender import AlertSender
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import AlertSettings, StoreSettings
 from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
@@ -32,6 +33,9 @@ POLL_EVERY_S: Final = 3.0
 FIRST_RETRY_S: Final = 30.0
 LONGEST_RETRY_S: Final = 600.0
 """Between two attempts for a target that accepts nothing."""
+
+SLOW_S: Final = 5.0
+"""A target that took longer than this gets no more messages at this look, so that others are told meanwhile."""
 
 STANDS_BACK: Final = timedelta(seconds=60)
 """A leader that could not reach any target gives up the lead for this long. Its network policy may forbid outgoing
@@ -56,7 +60,7 @@ class AlertWatch:
     def __init__(
         self,
         open_redis: Callable[[], Redis],
-        courier: AlertCourier,
+        sender: AlertSender,
         log: Any,
         *,
         keys: Keys,
@@ -65,13 +69,14 @@ class AlertWatch:
     ) -> None:
         """``place``: the address of the web process, or else this machine's name. ``clock`` replaces all clocks."""
         self._open_redis = open_redis
-        self._courier = courier
+        self._sender = sender
         self._log = log
         self._keys = keys
         self._place = place or host()
         self._clock = clock
         self._began_at, self._began_s = datetime.now(UTC), monotonic()
-        self._wrong: set[str] = set()
+        self._wrong: set[str] | None = None
+        """Targets whose addresses are not valid; None while this process has not led."""
         self._works: set[str] = set()
         """Targets that accepted their last message from this process."""
         self._leads = False
@@ -88,7 +93,7 @@ class AlertWatch:
 
     def start(self) -> None:
         """Start the thread, if there are targets."""
-        if self._courier.targets:
+        if self._sender.targets:
             self._thread.start()
 
     def stop(self) -> None:
@@ -99,8 +104,7 @@ class AlertWatch:
             self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        # Not uvloop: each uvloop reaps the child processes of the others.
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
             try:
                 runner.run(self._watch())
@@ -109,9 +113,6 @@ class AlertWatch:
 
     async def _watch(self) -> None:
         self._task = asyncio.current_task()
-        self._wrong = set(await self._courier.wrong())
-        for target in sorted(self._wrong):
-            self._log.warning("alert_address_wrong", setting=SETTING, target=self._courier.called(target))
         async with self._open_redis() as redis:
             state = AlertState(redis, self._keys, f"{host()}-{os.getpid()}-{token_hex(4)}")
             reader, acknowledgements = SignalReader(redis, self._keys), AcknowledgementWatch(redis, self._keys)
@@ -159,7 +160,8 @@ class AlertWatch:
         self._shared = watched(self._shared, [one for one in alerts if one not in own], signals.now, hidden=hidden)
         await self._notify(state, self._own, now)
         await self._notify(state, self._shared, signals.now)
-        await _quietly(self._save(state))
+        if self._leads:
+            await _quietly(self._save(state))
 
     async def _lead(self, state: AlertState) -> tuple[bool, bool]:
         """Lead if no other process does; return whether this process leads, and whether Redis has just confirmed it.
@@ -181,57 +183,59 @@ class AlertWatch:
         self._stored = {key: open_alert for key, open_alert in self._shared.items() if open_alert.told}
 
     async def _notify(self, state: AlertState | None, open_alerts: dict[str, OpenAlert], now: datetime) -> None:
-        """Send what is due; a target that failed is tried again later."""
-        due = list(messages(open_alerts, self._ready(), now, place=self._place))
-        if not due:
-            return
-        for message in due:
+        """Send what is due, one message after the other. A slow target's other messages wait for the next look."""
+        told: dict[str, dict[AlertMessage, str]] = {}
+        spent_s: dict[str, float] = defaultdict(float)
+        for message in list(messages(open_alerts, await self._ready(), now, place=self._place)):
+            if spent_s[message.target] > SLOW_S:
+                continue
+            if state is not None and open_alerts is self._shared and not (await self._lead(state))[0]:
+                break
             begin(open_alerts, message, now)
-        if state is not None:
-            await _quietly(self._save(state))
-        refused = await self._courier.bring(due)
-        for message in due:
-            finish(open_alerts, message, now, was_taken=message not in refused)
-        for target in dict.fromkeys(message.target for message in due):
-            await self._judge(state, target, [each for each in due if each.target == target], refused, now)
-        if state is not None and not self._works:
+            if state is not None:
+                await _quietly(self._save(state))
+            began_s = monotonic()
+            because = told.setdefault(message.target, {})[message] = await self._sender.send(message)
+            spent_s[message.target] += monotonic() - began_s
+            finish(open_alerts, message, now, was_taken=not because)
+        for target, answers in told.items():
+            await self._judge(state, target, answers, now)
+        if told and state is not None and not self._works:
             await self._stand_back(state)
 
     async def _stand_back(self, state: AlertState) -> None:
-        """Let another process lead, if Redis accepts the write."""
+        """Let another process lead, if Redis accepts the writes."""
         try:
+            await self._save(state)
             await state.lead(lets_go=True)
         except _AWAY:
             return
         self._leads, self._stands_back_until = False, self._now() + STANDS_BACK
 
-    def _ready(self) -> list[Target]:
-        now, right = self._now(), (each for each in self._courier.targets if each.name not in self._wrong)
-        return [target for target in right if now >= self._retry.get(target.name, (now, 0.0))[0]]
+    async def _ready(self) -> list[Target]:
+        """Return the targets to tell now. Those that failed come last, so that they do not delay the others."""
+        if self._wrong is None:
+            self._wrong = set(await self._sender.wrong())
+            for name in sorted(self._wrong):
+                self._log.warning("alert_address_wrong", setting=SETTING, target=self._sender.called(name))
+        now, right = self._now(), (each for each in self._sender.targets if each.name not in self._wrong)
+        ready = [target for target in right if now >= self._retry.get(target.name, (now, 0.0))[0]]
+        return sorted(ready, key=lambda target: target.name in self._retry)
 
     async def _judge(
-        self,
-        state: AlertState | None,
-        target: str,
-        due: Sequence[AlertMessage],
-        refused: Mapping[AlertMessage, str],
-        now: datetime,
+        self, state: AlertState | None, target: str, answers: Mapping[AlertMessage, str], now: datetime
     ) -> None:
         """Log which messages a target accepted. A target that fails is tried again after a doubled wait."""
-        for message in due:
-            called = self._courier.called(target)
-            if message in refused:
+        called = self._sender.called(target)
+        for message, because in answers.items():
+            if because:
                 self._log.warning(
-                    "alert_not_told",
-                    kind=message.key,
-                    is_over=message.is_over,
-                    target=called,
-                    because=refused[message],
+                    "alert_not_told", kind=message.key, is_over=message.is_over, target=called, because=because
                 )
             else:
                 self._log.info("alert_told", kind=message.key, is_over=message.is_over, target=called)
-        because = next((refused[message] for message in due if message in refused), None)
-        if because is not None:
+        failure = next(filter(None, answers.values()), None)
+        if failure is not None:
             _, before_s = self._retry.get(target, (None, 0.0))
             wait_s = min(max(FIRST_RETRY_S, before_s * 2), LONGEST_RETRY_S)
             self._retry[target] = (self._now() + timedelta(seconds=wait_s), wait_s)
@@ -240,7 +244,7 @@ class AlertWatch:
             self._retry.pop(target, None)
             self._works.add(target)
         if state is not None:
-            await _quietly(state.note_target(target, because, now))
+            await _quietly(state.note_target(target, failure, now))
 
 
 async def _quietly(writing: Any) -> None:
@@ -253,5 +257,5 @@ async def _quietly(writing: Any) -> None:
 
 def alert_watch(alerts: AlertSettings, store: StoreSettings, log: Any) -> AlertWatch:
     """Build the watch of a process. Without an address it does nothing."""
-    courier = AlertCourier(alerts.addresses)
-    return AlertWatch(lambda: worker_redis(store.redis), courier, log, keys=store.keys, place=alerts.public_url)
+    sender = AlertSender(alerts.addresses)
+    return AlertWatch(lambda: worker_redis(store.redis), sender, log, keys=store.keys, place=alerts.public_url)

@@ -11,7 +11,7 @@ from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = [
-    *("demonstration", "desk", "telemetry", "disturbed_job", "shadow", "main_job", "alert_courier"),
+    *("demonstration", "desk", "telemetry", "disturbed_job", "shadow", "main_job", "alert_sender"),
     *("doctor", "one_worker", "outage", "pause", "traces", "web_process"),
 ]
 """Files by how long they take."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.alert_sender import AlertSender
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import Span, note_command, query_redis
 from callkeeper.app.settings import AlertSettings
@@ -95,17 +95,22 @@ def acknowledge(
 def test() -> None:
     """Send a test message to every address of CALLKEEPER_ALERT_URLS. Exits with 1 if one does not accept it."""
     require("callkeeper alerts test", "alerts")
-    courier = AlertCourier(AlertSettings.load(os.environ).addresses)
-    if not courier.targets:
+    sender = AlertSender(AlertSettings.load(os.environ).addresses)
+    if not sender.targets:
         raise Misused("CALLKEEPER_ALERT_URLS is not set: no alerts are sent")
     body = f"A test from {host()}. Nothing is wrong."
-    sent = [
-        AlertMessage(target.name, "test", False, AlertTone.INFO, "callkeeper: a test", body)
-        for target in courier.targets
+    tests = [
+        AlertMessage(each.name, "test", False, AlertTone.INFO, "callkeeper: a test", body) for each in sender.targets
     ]
-    refused = asyncio.run(courier.bring(sent))
-    for message in sent:
-        why = refused.get(message)
-        say(f"{courier.called(message.target)}: {'accepted' if why is None else f'not accepted: {why}'}")
-    if refused:
-        raise Failed(f"{len(refused)} of {len(sent)} did not accept the test")
+
+    async def send_all() -> int:
+        """Send them one after the other; return how many were refused."""
+        refused = 0
+        for message in tests:
+            why = await sender.send(message)
+            say(f"{sender.called(message.target)}: {f'not accepted: {why}' if why else 'accepted'}")
+            refused += bool(why)
+        return refused
+
+    if refused := asyncio.run(send_all()):
+        raise Failed(f"{refused} of {len(tests)} did not accept the test")

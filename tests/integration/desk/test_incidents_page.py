@@ -3,7 +3,6 @@
 import asyncio
 import html
 import time
-from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -15,12 +14,12 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app import acknowledgement_watch
 from callkeeper.app.acknowledgement_watch import AcknowledgementWatch
-from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.alert_sender import AlertSender
 from callkeeper.app.alert_watch import AlertWatch
 from callkeeper.app.cli import main
 from callkeeper.app.parsing import alert_addresses
 from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement
-from callkeeper.calls.alerts import AlertMessage, alerts_of
+from callkeeper.calls.alerts import alerts_of
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
@@ -206,18 +205,6 @@ async def test_acknowledgement_that_has_ended_is_not_kept(redis: Redis) -> None:
     assert LONGEST.total_seconds() - 5 < await redis.ttl(Keys().acknowledged) <= LONGEST.total_seconds()
 
 
-class Mute(AlertCourier):
-    """Sends nothing, and needs no child process for that."""
-
-    async def wrong(self) -> list[str]:
-        """Return no address."""
-        return []
-
-    async def bring(self, messages: Sequence[AlertMessage]) -> dict[AlertMessage, str]:
-        """Accept everything."""
-        return {}
-
-
 async def test_process_that_sends_alerts_ends_acknowledgements(
     redis: Redis, redis_url: str, log: FilteringBoundLogger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,8 +213,8 @@ async def test_process_that_sends_alerts_ends_acknowledgements(
     await Acknowledging(redis, Keys()).acknowledge(
         IncidentKind.ARCHIVE_AWAY, "", operator="ann", lasts=timedelta(hours=2)
     )
-    courier = Mute(alert_addresses("json://127.0.0.1:9/"))
-    watch = AlertWatch(lambda: Redis.from_url(redis_url), courier, log, keys=Keys())
+    sender = AlertSender(alert_addresses("json://127.0.0.1:9/"))
+    watch = AlertWatch(lambda: Redis.from_url(redis_url), sender, log, keys=Keys())
 
     async def are_forgotten() -> bool:
         return await known(redis) == []
