@@ -29,6 +29,9 @@ MINTED_AT_ONCE: Final = 600
 MINTED_EVERY_S: Final = 0.1
 """How many tokens a desk token may mint at once, and in what time one more, in each web process."""
 
+CALLERS_AN_HOUR: Final = 60
+"""How many different numbers and ids one agent's pages may ask for in an hour, in each web process."""
+
 _ASKED_BY_AGENTS: Final = frozenset({"institution", "phone", "id", "phase", "limit", "after", "last_event_id"})
 """The parameters with which an agent's token may list and follow calls."""
 
@@ -48,18 +51,31 @@ def script(request: Request) -> Response:
     return Response(SCRIPT, headers=_SCRIPT_HEADERS, media_type="text/javascript")
 
 
-def refuse_other_calls(token: DeskToken, query: Mapping[str, str]) -> None:
-    """Refuse an agent's token what does not ask for the calls of one number or one id that are not settled.
+class AskedByAgents:
+    """What the pages of each agent have asked for."""
 
-    Raises:
-        Problem: It asks for more.
-    """
-    if token.agent is None:
-        return
-    if not (query.get("phone") or query.get("id")):
-        raise forbidden("this token sees the calls of one number or one id: name phone or id")
-    if query.get("phase") not in {None, Phase.LIVE, Phase.ENDED} or not query.keys() <= _ASKED_BY_AGENTS:
-        raise forbidden("this token does not search, and sees no list of settled calls")
+    def __init__(self) -> None:
+        self._asked = AttemptLimiter(allowed=1, every_s=3600, remembered=65_536)
+        self._agents = AttemptLimiter(allowed=CALLERS_AN_HOUR, every_s=3600 / CALLERS_AN_HOUR)
+
+    def refuse_others(self, request: Request, token: DeskToken, query: Mapping[str, str]) -> None:
+        """Refuse an agent's token what does not ask for the calls of one number or one id that are not settled.
+
+        Raises:
+            Problem: It asks for more, or the agent asks for many callers: whoever reads a page's token could try numbers.
+        """
+        if token.agent is None:
+            return
+        about = [query.get("phone", ""), query.get("id", "")]
+        if not any(about):
+            raise forbidden("this token sees the calls of one number or one id: name phone or id")
+        if query.get("phase") not in {None, Phase.LIVE, Phase.ENDED} or not query.keys() <= _ASKED_BY_AGENTS:
+            raise forbidden("this token does not search, and sees no list of settled calls")
+        asked = " ".join([token.holder, *about])
+        if not self._asked.wait_s(asked) and (wait_s := self._agents.count(token.holder)):
+            note_of(request).deny(detail="too many callers for one agent")
+            raise too_many("too_many_callers", wait_s)
+        self._asked.count(asked)
 
 
 async def refuse_unknown(lookup: Lookup, token: DeskToken, key: str, field: str, problem: str) -> None:

@@ -31,7 +31,7 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, origin_of, place_of, with_note
-from callkeeper.desk.agent_pages import Minting, refuse_other_calls, refuse_unknown, script
+from callkeeper.desk.agent_pages import AskedByAgents, Minting, refuse_unknown, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.bodies import BODIES, LONGEST_NAME, meant, read_body, refuse_fields
 from callkeeper.desk.call_list import PHASES, CallList, DeskListing
@@ -122,6 +122,7 @@ class DeskApi:
         self._listing = DeskListing(CallList(lookup, archive, book), country, now)
         self._tokens = tokens
         self._minting = Minting(tokens, lookup)
+        self._asked_by_agents = AskedByAgents()
         self._limiter = AttemptLimiter()
         self._lookup = lookup
         self._actions = actions
@@ -169,7 +170,7 @@ class DeskApi:
         """List calls, live ones unless another phase is asked for."""
         token = await self._token(request)
         query = _query(request, "phase", "phone", "limit", "after", "q", "id", *FILTERS)
-        refuse_other_calls(token, query)
+        self._asked_by_agents.refuse_others(request, token, query)
         phase = query.get("phase")
         if phase is not None and phase not in PHASES:
             raise invalid("phase", f"must be one of {', '.join(PHASES)}")
@@ -240,7 +241,7 @@ class DeskApi:
         else:
             token = self._admitted(request, owner)
         query = _query(request, "ticket", "institution", "phone", "id", "last_event_id")
-        refuse_other_calls(token, query)
+        self._asked_by_agents.refuse_others(request, token, query)
         _check_phone(token, query)
         institution = query.get("institution")
         await self._check_institution(request, token, institution)

@@ -69,6 +69,7 @@ TITLES: Final = {
     "too_many_streams": "This token has as many streams open as it may have.",
     "too_many_searches": "Too many searches run at this moment, of this token or of all; try again.",
     "too_many_tokens": "This token mints more tokens for agents than it may; try again.",
+    "too_many_callers": "The pages of this agent ask for more callers than one agent talks to in an hour.",
     "too_many_waiting": "Too many statements about this call are waiting. This one was not accepted; try again later.",
     "forbidden": "This token may not do that.",
     "not_found": "It does not exist, or this token may not see it.",

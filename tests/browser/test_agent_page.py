@@ -197,6 +197,18 @@ def test_page_says_why_it_shows_no_call(desktop: Desktop) -> None:
     expect(answer(page)).to_contain_text("institution: is none of this token's; did you mean cu-")
 
 
+def test_markup_sends_the_token_nowhere_else(desktop: Desktop) -> None:
+    """Attributes that somebody slips into the page name neither another desk nor another site's back end."""
+    page = desktop.open(desktop.stack.call(end(90)))
+    element = page.locator("callkeeper-call")
+    element.evaluate("element => { element.setAttribute('desk', 'http://127.0.0.1:9'); element.refresh(); }")
+    expect(state(page)).to_have_text("Listening to the voice")
+    element.evaluate("element => element.setAttribute('token-url', 'http://127.0.0.1:9/token')")
+    expect(answer(page).or_(page.locator("callkeeper-call .trouble"))).to_contain_text(
+        ["gets no token from its server"]
+    )
+
+
 def test_statement_for_one_call_is_never_made_about_another(desktop: Desktop) -> None:
     """When the page turns to another call, a form that is open is closed, and nothing of the first call stays."""
     first, second = desktop.stack.call(end(90)), desktop.stack.call(end(90))

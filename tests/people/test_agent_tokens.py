@@ -125,6 +125,21 @@ async def test_agent_cannot_find_calls_of_others_by_number(page: httpx.AsyncClie
         assert [each["voice_id"] for each in listed.json()["calls"]] == found
 
 
+async def test_agent_asks_for_no_more_callers_than_they_can_talk_to(
+    site: Site, backend: httpx.AsyncClient, page: httpx.AsyncClient
+) -> None:
+    """Whoever reads a page's token tries no numbers: sixty an hour for an agent. What was asked may be asked again."""
+    again = desk(site, (await mint(backend)).json()["token"])
+    asked = [await each.get("/desk/calls", params={"id": f"v-{n}"}) for n in range(30) for each in (page, again)]
+    asked += [await page.get("/desk/calls", params={"id": f"w-{n}"}) for n in range(30)]
+    assert {each.status_code for each in asked} == {200}
+    refused = await again.get("/desk/stream", params={"id": "w-30"})
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_callers")
+    assert (await page.get("/desk/calls", params={"id": "v-1"})).status_code == 200
+    other = desk(site, (await mint(backend, operator="agent-8")).json()["token"])
+    assert (await other.get("/desk/calls", params={"id": "w-30"})).status_code == 200
+
+
 async def test_agent_does_not_take_the_idempotency_keys_of_others(
     backend: httpx.AsyncClient, page: httpx.AsyncClient, site: Site
 ) -> None:

@@ -4,9 +4,10 @@
 //   <callkeeper-call token-url="/callkeeper-token" institution="cu-1" call="VOICE_ID"></callkeeper-call>
 //
 // Attributes: `call` (voice id or alternate id) or `phone` (the caller's number); `institution`; `token-url` (an address of
-// your own back end, which mints a token with POST /desk/agent-tokens and passes the answer on) or the property `getToken`
-// (a function that returns that answer); `desk` (where callkeeper is, if the script is not loaded from there); `theme`
-// (`light` or `dark`; default: as the system). Events: `callkeeper-change` (detail: the call, or null) and
+// the page's own origin, whose back end mints a token with POST /desk/agent-tokens and passes the answer on) or the property
+// `getToken` (a function that returns that answer); `theme` (`light` or `dark`; default: as the system). The property `desk`
+// is where callkeeper is, if the script is not loaded from there. No attribute says that, nor another site's `token-url`:
+// markup that somebody slips into the page must not send the token elsewhere. Events: `callkeeper-change` (detail: the call, or null) and
 // `callkeeper-error` (detail: {status, code, message}).
 //
 // It needs no library, writes no markup from values, and works under a strict Content-Security-Policy: the page has to allow
@@ -379,7 +380,7 @@ const labelled = (text, field) => make("label", {}, text, field);
 
 // A server that renders pages may import this file too: there is no HTMLElement, and nothing to define.
 export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
-  static observedAttributes = ["desk", "institution", "call", "phone", "token-url"];
+  static observedAttributes = ["institution", "call", "phone", "token-url"];
   #watch = null; #wanted = ""; #call = null; #parts = {}; #form = null; #saying = new Set(); #last = {};
   #isQueued = false; #why = "";
 
@@ -434,7 +435,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     this.#parts.trouble.hidden = true;
     if (!filter.institution || !(filter.id || filter.phone)) return this.#state("incomplete", "warn");
     if (!this.#call) this.#state("loading", "idle");
-    const base = (this.getAttribute("desk") ?? new URL(import.meta.url).origin).replace(/\/+$/, "");
+    const base = (this.desk ?? new URL(import.meta.url).origin).replace(/\/+$/, "");
     const watch = new Watch(base, filter, this.#tokens(), {
       calls: (calls) => this.#watch === watch && this.#choose(calls),
       stale: (isStale) => this.#watch === watch && this.#stale(isStale),
@@ -458,7 +459,8 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
 
   async #minted() {
     const from = this.getAttribute("token-url");
-    if (!this.getToken && !from) throw new Refusal(401, "noToken");
+    const isOurs = from && new URL(from, location.href).origin === location.origin;
+    if (!this.getToken && !isOurs) throw new Refusal(401, "noToken");
     let minted;
     try {
       if (this.getToken) minted = await this.getToken();
@@ -738,6 +740,9 @@ const FORMS = {
 
 /** A function that returns the answer of POST /desk/agent-tokens, or a promise of it; instead of `token-url`. */
 CallkeeperCall.prototype.getToken = null; // not a field: it would replace what the page set before this script was loaded
+
+/** Where callkeeper is, if this script is not loaded from there. */
+CallkeeperCall.prototype.desk = null;
 
 const known = globalThis.customElements;
 if (known && !known.get("callkeeper-call")) known.define("callkeeper-call", CallkeeperCall);
