@@ -26,7 +26,7 @@ from aiohttp.connector import Connection
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from callkeeper.calls.outcome_messages import Message, payload_digest
+from callkeeper.calls.outcome_messages import Message
 from callkeeper.service import Secret
 from callkeeper.service.network_failure import network_failure
 from callkeeper.service.proxy import Proxy
@@ -88,7 +88,7 @@ class Answer(Enum):
 class Posted:
     """The result of a post: status or error, duration, and how long the receiver asks us to wait.
 
-    ``said`` is the beginning of the answer's text, ``digest`` that of the posted body.
+    ``said`` is the beginning of the answer's text.
     """
 
     answer: Answer
@@ -97,7 +97,6 @@ class Posted:
     took_ms: int
     retry_after_s: float = 0.0
     said: str = ""
-    digest: str = ""
 
 
 class _WithoutReason(aiohttp.ClientResponse):
@@ -224,7 +223,7 @@ class WebhookClient:
             error = network_failure(problem) if status is None else None
         judged = Answer.AWAY if status is None else _judge(status)
         took_ms = _ms_since(began_s) if took_ms is None else took_ms
-        return Posted(judged, status, error, took_ms, wait_s or 0.0, said, payload_digest(body))
+        return Posted(judged, status, error, took_ms, wait_s or 0.0, said)
 
     async def aclose(self) -> None:
         await self.client.aclose()

@@ -185,7 +185,7 @@ class Deliveries(Outbox):
     async def _write_down(self, line: Attempt, posted: Posted) -> None:
         await self._report(posted)
         result = {"status": posted.status, "error": posted.error, "took_ms": posted.took_ms}
-        line = replace(line, answer=posted.said, digest=posted.digest, **result)
+        line = replace(line, answer=posted.said, **result)
         with suppress(RedisError):  # a missing log line must not stop delivery
             await self.attempts.write(line)
 

@@ -4,7 +4,6 @@ They hold ids, names of reasons and rules, and core usernames, but no phone numb
 (docs/data.md). Within a version fields are only added.
 """
 
-import hashlib
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
@@ -107,11 +106,6 @@ def message_of(call: Call, outcome: CallOutcome) -> OutcomeMessage:
         checks_used=call.plan.checks_used,
     )
     return OutcomeMessage(type=f"call.{outcome.type}", timestamp=outcome.at, data=data)
-
-
-def payload_digest(body: bytes) -> str:
-    """Return a short digest of a posted body, by which it is recognised."""
-    return hashlib.sha256(body).hexdigest()[:16]
 
 
 def message_id(call_id: CallId, outcome: CallOutcome) -> str:

@@ -4,7 +4,6 @@ It invents metrics for the hour and the week before the demonstration, so that c
 """
 
 import random
-import re
 import subprocess
 import tempfile
 import time
@@ -94,14 +93,10 @@ def take(stage: Stage) -> None:
 
 def take_pages(stage: Stage) -> None:
     """Take the pages that the board links to, as they are read beside a document."""
-    client: Any = stage.stack.redis  # its stubs cannot know that answers are bytes here
-    posted = client.zrevrange(Keys().outbox.deliveries, 0, -1)
-    message = next(found[1] for one in posted if b"call.authenticated" in one and (found := _ID.search(one)))
     for name, path in {
         "calls": "/calls?state=settled",
         "plots": "/plots?span=week",
         "rules": "/rules",
-        "message": f"/outcomes/message?id={message.decode()}",
     }.items():
         page = stage.board(path, viewport=PAGE)
         for taken, shown in SHOWN.items():
@@ -211,7 +206,6 @@ SHOWN: Final = {
     "http://127.0.0.1": "https://core.example",
 }
 """What pictures show instead of the machine and the commit with which they were taken."""
-_ID: Final = re.compile(rb'"id":"([^"]+)"')
 USED: Final = """() => {
   const end = (document.querySelector("main") ?? document.body).getBoundingClientRect().bottom;
   return [innerWidth, Math.min(innerHeight, Math.ceil(end))];

@@ -28,11 +28,10 @@ def pages(running: Stack) -> list[str]:
     was, other = redis.get(Keys().rules), load_rules("watch-only")
     put_in_force(redis, Keys(), other.digest, "watch-only", other.text)
     redis.set(Keys().rules, was)
-    message = re.findall(rb'"id":"([^"]+)"', redis.zrange(log, 0, 0)[0])[0].decode()
     return [
         "/plots?institution=cu-1&span=week",
         "/rules",
-        f"/outcomes/message?id={message}",
+        "/outcomes",
     ]
 
 

@@ -83,7 +83,6 @@ async def test_access_to_another_institution_is_audited(site: Site, redis_url: s
             browser.get(f"/board/institutions/{key}"),
             browser.get("/board/plots", params={"institution": key}),
             browser.get("/board/stream", params={"institution": key}),
-            browser.get("/board/outcomes/message", params={"id": f"c:{key}:v.1.settled"}),
             browser.post("/board/pause", data={**say, "institution": key}),
             browser.post(f"/board/calls/{key}/v/check", data=say),
             software.get(f"/desk/calls/{key}/v"),

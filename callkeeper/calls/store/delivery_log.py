@@ -1,6 +1,6 @@
 """The delivery log: the last attempts to post outcomes, and the requests to post one again.
 
-Bodies are not stored, only their digests; a message is built again from the call's trail. Only workers have the
+Bodies are not stored; a message is built again from the call's trail. Only workers have the
 receiver's address and secret. Other processes leave a note for them.
 """
 
@@ -48,7 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One post: which message, when, and the result. ``next_at`` is when it is automatically tried again.
 
     ``status`` is the answer's HTTP status. Without an answer ``error`` says why. ``n`` counts the message's attempts.
-    ``answer`` is the beginning of the answer's text, ``digest`` that of the posted body.
+    ``answer`` is the beginning of the answer's text.
     """
 
     id: str
@@ -61,7 +61,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_at: datetime | None = None
     is_replay: bool = False
     answer: str = ""
-    digest: str = ""
 
     @property
     def was_taken(self) -> bool:

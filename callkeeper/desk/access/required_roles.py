@@ -78,7 +78,6 @@ RULES: Final = (
     _rule("POST", r"/board/incidents/(?P<detail>acknowledge|end)", Role.SUPERVISOR, AuditEvent.ACKNOWLEDGED),
     _rule("POST", r"/board/incidents/(?P<detail>retry)", Role.SUPERVISOR, AuditEvent.RETRIED, for_all=True),
     _rule("GET", r"/board/outcomes", Role.AGENT),
-    _rule("GET", r"/board/outcomes/message", Role.AGENT, AuditEvent.VIEWED),
     _rule("POST", r"/board/outcomes/(?P<detail>replay)", Role.SUPERVISOR, AuditEvent.REDELIVERED),
     _rule(
         "POST", r"/board/outcomes/(?P<detail>test|replay-failed)", Role.SUPERVISOR, AuditEvent.REDELIVERED, for_all=True

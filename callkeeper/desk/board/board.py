@@ -37,7 +37,6 @@ from callkeeper.desk.board.form_handlers import SPEAKER, FormRefused, fields_of,
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
-from callkeeper.desk.board.message_page import MessagePage
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
@@ -97,7 +96,6 @@ class Board:
             *PausingPage(Pausing(redis, keys=keys), self._queries, self.renderers, now=now).routes(),
             *IncidentsPage(redis, keys, self.renderers).routes(),
             *OutcomesPage(redis, self._queries, self.renderers, now=now).routes(),
-            *MessagePage(redis, self._queries, desk.known, self.renderers).routes(),
             *AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers).routes(),
             *plots.routes(),
             *RulesPage(redis, keys, desk.book, self.renderers, now=now, archive=desk.archive).routes(),
