@@ -11,7 +11,7 @@ from callkeeper.app.environment import SettingsFault, SettingsWrong, unknown_var
 from callkeeper.app.extras import how_to_install, missing
 from callkeeper.app.process import extras_of
 from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
-from callkeeper.calls.rules import Outcome, RuleBook, RulesError, Stage, load_rules
+from callkeeper.calls.rules import Outcome, RuleBook, RulesError, load_rules
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 
@@ -141,17 +141,11 @@ def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
 
 
 def _consent(book: RuleBook) -> list[Finding]:
-    """Name what the institution has to decide: an opt-out that is overwritten at once is not seen."""
-    enrolls = any(rule.outcome is Outcome.ENROLL and rule.stage is Stage.LIVE for rule in book.rules)
-    if book.is_consent_decided or not enrolls:
+    """Name what the institution has to decide before a rule enrolls: an opt-out that is overwritten at once is not seen."""
+    if book.is_consent_decided or all(rule.outcome is not Outcome.ENROLL for rule in book.rules):
         return []
-    return [
-        ok(
-            Topic.RULES,
-            "nobody has decided whether an enroll needs the caller's opt-in, and until then it does not: set [consent] "
-            "require_opt_in in the rules file, to true or to false",
-        )
-    ]
+    detail = "nobody has decided whether an enroll needs the caller's opt-in: until then it does not"
+    return [warning(Topic.RULES, detail, "set [consent] require_opt_in in the rules file, to true or to false")]
 
 
 def foreign_rules_findings(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:

@@ -369,7 +369,7 @@ async def test_doctor_names_an_outage_of_the_service_alone(
         await ErrorNotes(client, keys).note(ErrorArea.CALLS, "cu-1", "status 503: upstream down")
     found = await findings(environment(keeping_redis_url, sandbox_server))
     wrong = {what for what, finding in found.items() if finding.severity is not Severity.OK}
-    assert wrong == {"breaker", "web", "workers", "dashboard"}
+    assert wrong == {"breaker", "web", "workers", "dashboard", "rules"}
     finding = found["breaker"]
     assert finding.detail.startswith("The service is away, since ")
     assert finding.detail.endswith("; last error: status 503: upstream down")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from redis.asyncio import Redis
 
 from callkeeper.app.doctor import Finding, Severity, examine
@@ -11,6 +12,8 @@ from callkeeper.calls.store.last_listing import Listings, Standing
 from callkeeper.calls.store.pausing import Pausing
 from tests.sandbox_fixtures import START, ServedSandbox
 
+RULEBOOKS = Path(__file__).parents[3] / "callkeeper" / "calls" / "rulebooks"
+UNDECIDED, DECIDED = "# [consent]\n# require_opt_in = true", "[consent]\nrequire_opt_in = "
 RULES = """\
 [checks]
 at = [10]
@@ -50,13 +53,26 @@ async def test_doctor_names_the_digest_in_force_and_every_pause(redis_url: str, 
         asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=START)
         await Listings(redis).save_standings([Standing(key="cu-1")])
         await Pausing(redis).pause("cu-1", asked)
-    rules, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES="watch-only")
+    rules, _, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES="watch-only")
     assert load_rules("watch-only").digest in rules.detail
     assert "24 of them in shadow" in rules.detail
     assert (pause.severity, pause.detail) == (
         Severity.WARNING,
         "cu-1: enrolls and rejects, by jane: drill (since 2026-11-21 12:00:00 UTC)",
     )
+
+
+@pytest.mark.parametrize("rules", ["default", "demo", "watch-only"])
+async def test_doctor_warns_until_somebody_has_decided_about_consent(
+    redis_url: str, sandbox_server: ServedSandbox, tmp_path: Path, rules: str
+) -> None:
+    """Shipped rules leave it open. Whichever way it is set, nothing more is said."""
+    shipped, path = (RULEBOOKS / f"{rules}.toml").read_text(encoding="utf-8"), tmp_path / "rules.toml"
+    assert UNDECIDED in shipped
+    for consent, more in ((UNDECIDED, [Severity.WARNING]), (DECIDED + "true", []), (DECIDED + "false", [])):
+        path.write_text(shipped.replace(UNDECIDED, consent))
+        found = await findings(redis_url, sandbox_server, CALLKEEPER_RULES=str(path))
+        assert [one.severity for one in found if one.what == "rules" and "opt-in" in one.detail] == more
 
 
 async def test_doctor_does_not_say_that_a_pause_of_nobody_holds_anything(
