@@ -297,12 +297,14 @@ MOST_SEARCHED = 20
 
 
 async def _search(claim: Claim) -> None:
-    """Search the queue for a pushed call that no listing has shown yet, because only the queue has its candidates.
+    """Search the queue for a pushed call while listings of the whole queue fail: only the queue has its candidates.
 
-    A search may be answered while listings of the whole queue fail. Spec: Queue query (``searchString``).
+    Spec: Queue query (``searchString``).
     """
     (key, voice_id), life, number = claim.call_id, claim.call.life, claim.call.names.phone_number
     if not number or life.listed_at is not None or life.end_hinted_at is not None or life.ended_at is not None:
+        return
+    if not await claim.tools.listings.are_failing(key):
         return
     if await claim.tools.gate.ask(Wanted(key, claim.item.member, Permit.CHECK), claim.now) is not None:
         return

@@ -8,6 +8,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.institutions import NO_VOICE_AUTH, NOT_ACTIVE, TEST_MODE
+from callkeeper.calls.item_names import institution_member
 from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.stored_value import readable
@@ -289,6 +290,11 @@ class Listings:
         if stored and progress is None:
             self._unreadable("listing", institution_key)
         return progress or ListingProgress(institution_key=institution_key)
+
+    async def are_failing(self, institution_key: str) -> bool:
+        """Tell whether the last look at an institution's queue failed."""
+        stored = await self._redis.hget(self.keys.item(institution_member(institution_key)), "rec")
+        return self.progress(stored or b"", institution_key).failures > 0
 
     async def standings(self) -> dict[str, Standing]:
         """Return what the service last said of the institutions. What cannot be read is left out."""

@@ -72,3 +72,24 @@ async def test_pushed_call_is_searched_by_its_number_while_listings_fail(sandbox
     rig = Rig(sandbox_asgi, redis, transport=Long())
     call = await rig.begin_call(Happening(Kind.END, 900), run_s=12)
     assert rig.ledger(call)["assign"] == 1
+
+
+async def test_pushes_of_unknown_calls_search_nothing_while_listings_work(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A listing that began after the push says that the queue has no such call. They are read, because no worker ran."""
+    read: list[str] = []
+    searched: list[str] = []
+
+    class Watched(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            read.extend(part for part in request.url.path.split("/") if part.startswith("unknown-"))
+            if "searchString" in request.url.params:
+                searched.append(request.url.params["searchString"])
+            return await sandbox_asgi.transport.handle_async_request(request)
+
+    rig = Rig(sandbox_asgi, redis, transport=Watched())
+    call = rig.stage.call(Happening(Kind.END, 900))
+    for n in range(200):
+        await rig.push(call, voice_id=f"unknown-{n}", alternate_voice_id=None)
+    rig.stage.advance(60.0)
+    await rig.run(60)
+    assert (rig.ledger(call)["assign"], len(set(read)), searched) == (1, 200, [])
