@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.connection_limit import room_for_others
 from callkeeper.app.settings import WebSettings
+from callkeeper.app.turns import room_for_others
 from callkeeper.desk.access.authorization import Doors, Gate
 from callkeeper.desk.access.emergency import EmergencyLogin
 from callkeeper.desk.access.oidc import Provider

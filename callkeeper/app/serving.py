@@ -4,7 +4,7 @@ import math
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 from uvicorn import Config, Server
 
-from callkeeper.app.connection_limit import KEEP_ALIVE_S, ConnectionLimit, Deadlines, room_for_connections
-from callkeeper.app.http_protocol import BoundedProtocol
+from callkeeper.app.http_protocol import DEADLINES_S, KEEP_ALIVE_S, BoundedProtocol, ConnectionLimit, State
+from callkeeper.app.turns import room_for_connections
 
 SHUTDOWN_S: Final = 8
 """How long requests under way may take to end; platforms kill after 10 s."""
@@ -42,10 +42,10 @@ class WebServer(Server):
         *,
         leave: Callable[[], None] = lambda: None,
         room: int | None = None,
-        deadlines: Deadlines | None = None,
+        deadlines_s: Mapping[State, float] = DEADLINES_S,
     ) -> None:
         """``leave`` ends streams, which would never end by themselves; ``room``: connections at most."""
-        self._limit = ConnectionLimit(room_for_connections() if room is None else room, deadlines, self._on_full)
+        self._limit = ConnectionLimit(room_for_connections() if room is None else room, deadlines_s, self._on_full)
         super().__init__(
             Config(
                 app,

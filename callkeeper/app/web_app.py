@@ -19,13 +19,13 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.acknowledgement_watch import AcknowledgementWatch
 from callkeeper.app.alert_watch import alert_watch
 from callkeeper.app.archive_reader import archived_calls
-from callkeeper.app.connection_limit import ReservedConnections, room_for_others
 from callkeeper.app.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.app.logs import lines_lost
 from callkeeper.app.middleware import Forwarded, PlainPath
 from callkeeper.app.pages import hiding_key, pages
 from callkeeper.app.process import leave_unless_migrated
 from callkeeper.app.settings import WebSettings
+from callkeeper.app.turns import Turns, room_for_others
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, Reporter
@@ -47,8 +47,6 @@ from receiver.push import PushCounting, PushEndpoint, utc_now
 
 POLL_EVERY_S: Final = 15.0
 """Seconds between two checks whether the list of institutions is stored."""
-
-_ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
 
 
 def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
@@ -110,7 +108,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         middleware=[
             Middleware(SafeHeaders, machine_paths=[b"/push"]),
             Middleware(PlainPath),
-            Middleware(ReservedConnections, most=room_for_others(), paths=_ALWAYS_SERVED),
+            Middleware(Turns, most=room_for_others()),
             *([Middleware(Forwarded, hops=settings.forwarded_hops)] if settings.forwarded_hops else []),
         ],
         exception_handlers={Exception: _on_bug},

@@ -24,7 +24,6 @@ LONGEST_FIRST = [
     "lost_checks",
     "archived_demo",
     "calls_at_once",
-    "slow_clients",
     "backup",
     "archive_postgresql",
     "model",

@@ -3,10 +3,9 @@
 import asyncio
 import functools
 import gc
-import logging
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib import metadata
 
@@ -22,8 +21,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from callkeeper.app.connection_limit import STUCK_S, Deadlines
-from callkeeper.app.http_protocol import MAX_OVERHEAD, BoundedProtocol
+from callkeeper.app.http_protocol import DEADLINES_S, BoundedProtocol, State
 from callkeeper.app.serving import WebServer, every_address, listen, url_of
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
@@ -41,10 +39,10 @@ WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 Dial = Callable[[], Awaitable["Line"]]
 
 
-IMPATIENT = Deadlines(request_s=0.3)
+IMPATIENT = {**DEADLINES_S, State.RECEIVING: 0.3}
 """A deadline that a test can wait for."""
 
-PATIENT = Deadlines(request_s=3600.0, read_s=0.3)
+PATIENT = {**DEADLINES_S, State.RECEIVING: 3600.0, State.UNREAD: 0.3}
 """Deadlines that no test reaches, except for a client that does not read."""
 
 
@@ -86,13 +84,13 @@ def app(redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) 
 async def serving(
     app: Starlette,
     log: FilteringBoundLogger,
-    deadlines: Deadlines = IMPATIENT,
+    deadlines_s: Mapping[State, float] = IMPATIENT,
     room: int | None = None,
     host: str = "127.0.0.1",
 ) -> AsyncIterator[int]:
     """Serve an application on a free port until the block ends."""
     with listen(host, 0) as listener:
-        server = WebServer(app, listener, log, deadlines=deadlines, room=room)
+        server = WebServer(app, listener, log, deadlines_s=deadlines_s, room=room)
         port = listener.getsockname()[1]
         task = asyncio.create_task(server.serve([listener]))
         await until_async(lambda: server.started)
@@ -160,28 +158,6 @@ async def test_serving_keeps_idle_connections(dial: Dial) -> None:
     assert await idle.status() == 202
 
 
-@pytest.mark.parametrize(
-    "beginning",
-    [
-        b"POST /push HTTP/1.1\r\nX-Long: ",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX-Trailer: ",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;x=",
-    ],
-    ids=["header", "trailer", "chunk extension"],
-)
-async def test_serving_cuts_endless_headers(beginning: bytes, app: Starlette, log: FilteringBoundLogger) -> None:
-    """A6: a header, trailer or chunk extension without an end is cut at the limit; no deadline has to help."""
-    async with serving(app, log, PATIENT) as port:
-        line = Line(*await asyncio.open_connection("127.0.0.1", port))
-        await line.say(beginning)
-        with suppress(ConnectionError):
-            for _ in range(2 * MAX_OVERHEAD // 1024):
-                await line.say(b"x" * 1024)
-                await asyncio.sleep(0)  # the server reads: what comes in one piece is within the limit of a piece
-        assert b" 202 " not in await line.rest()
-        line.writer.close()
-
-
 async def test_serving_makes_room_at_the_cost_of_the_slowest(
     app: Starlette, log: FilteringBoundLogger, logged: LogCapture
 ) -> None:
@@ -222,34 +198,6 @@ async def test_serving_cuts_an_idle_connection_when_all_are(app: Starlette, log:
             line.writer.close()
 
 
-async def test_serving_makes_room_at_the_cost_of_clients_that_do_not_read(
-    app: Starlette, log: FilteringBoundLogger
-) -> None:
-    """Clients that ask for more than their buffers hold and do not read it are cut for those who send events."""
-
-    async def page(_request: Request) -> Response:
-        return Response(b"x" * 2_000_000)
-
-    app.router.routes.append(Route("/page", page))
-    async with serving(app, log, Deadlines(), room=3) as port:
-        idle = Line(*await asyncio.open_connection("127.0.0.1", port))
-        await idle.say(WHOLE)
-        assert await idle.status() == 202
-        unread = [Line(*await asyncio.open_connection("127.0.0.1", port, limit=1024)) for _ in range(2)]
-        for line in unread:
-            await line.say(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n")
-            await line.reader.readexactly(12)
-        await asyncio.sleep(1.5 * STUCK_S)
-        late = Line(*await asyncio.open_connection("127.0.0.1", port))
-        for line in (late, idle):
-            await line.say(WHOLE)
-            assert await line.status() == 202
-        for line in (*unread, late, idle):
-            line.writer.transport.abort()
-            with suppress(ConnectionError):
-                await line.writer.wait_closed()
-
-
 async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None:
     """A client that asks for a stream and does not read it is cut: neither our memory nor its place is held for ever."""
     ended: list[bool] = []
@@ -287,7 +235,7 @@ async def test_serving_cuts_an_answer_that_takes_too_long(log: FilteringBoundLog
         return StreamingResponse(ticks())
 
     app = Starlette(routes=[Route("/wait", wait), Route("/stream", stream)])
-    async with serving(app, log, Deadlines(answer_s=0.3)) as port:
+    async with serving(app, log, {**DEADLINES_S, State.ANSWERING: 0.3}) as port:
         waiting, streaming = [Line(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(2)]
         await streaming.say(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
         await waiting.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -297,29 +245,6 @@ async def test_serving_cuts_an_answer_that_takes_too_long(log: FilteringBoundLog
         over.set()
         for line in (waiting, streaming):
             line.writer.close()
-
-
-async def test_serving_cuts_a_client_that_reads_too_slowly(log: FilteringBoundLogger) -> None:
-    """A client that sends requests without taking the answers is cut, also if it reads a little now and then."""
-
-    async def page(_request: Request) -> Response:
-        return Response(b"x" * 65536)
-
-    async with serving(Starlette(routes=[Route("/", page)]), log, Deadlines(answer_s=2.0)) as port:
-        line = Line(*await asyncio.open_connection("127.0.0.1", port, limit=1024))
-        long_one = b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * 8000 + b"\r\n\r\n"
-        line.writer.write(long_one * 2000)  # few of them wait at the same time
-        is_open = True
-        deadline = asyncio.get_running_loop().time() + 8
-        with suppress(ConnectionError):
-            while is_open and asyncio.get_running_loop().time() < deadline:
-                is_open = False  # unless something can be read
-                is_open = bool(await line.reader.read(4096))
-                await asyncio.sleep(0.01)
-        assert not is_open
-        line.writer.transport.abort()
-        with suppress(ConnectionError):
-            await line.writer.wait_closed()
 
 
 async def test_serving_forgets_connections_that_were_reset(dial: Dial) -> None:
@@ -383,52 +308,6 @@ async def test_serving_records_nothing_of_a_client_that_left(
     await until_async(lambda: "client_left" in [entry.get("reason") for entry in logged.entries])
     assert await redis.zcard(Keys().events) == 0
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
-
-
-async def test_serving_survives_what_is_not_http(dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
-    """Data that is not HTTP gets a 400 and the end of its connection, without a log line; the next client is served."""
-    logging.getLogger("uvicorn.error.connection").setLevel(logging.NOTSET)  # as the set-up of logging leaves it
-    line = await dial()
-    await line.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
-    assert (await line.rest()).startswith(b"HTTP/1.1 400 ")
-    other = await dial()
-    await other.say(b"GET /push HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-    assert await other.status() == 405
-    another = await dial()
-    await another.say(WHOLE)
-    assert await another.status() == 202
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []
-
-
-@pytest.mark.parametrize("cut_at", [None, 60, -9], ids=["whole", "in the head", "in the body"])
-async def test_serving_takes_an_event_that_wishes_for_another_protocol(cut_at: int | None, dial: Dial) -> None:
-    """Clients that offer HTTP/2 by Upgrade are answered in HTTP/1.1, and their body is read: an event is sent only once."""
-    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
-    request = WHOLE.replace(b"Content-Length", wish + b"Content-Length")
-    line, other = await dial(), await dial()
-    for _ in range(2):
-        await line.say(request[:cut_at])
-        if cut_at is not None:
-            await other.say(WHOLE)
-            assert await other.status() == 202, "the first part has arrived"
-            await line.say(request[cut_at:])
-        assert await line.status() == 202
-
-
-async def test_serving_takes_a_header_with_blanks_around_its_value(dial: Dial) -> None:
-    """RFC 9110: blanks around a value are not part of it. A push that is refused for one would be lost."""
-    for before, after in ((b"", b""), (b"  ", b" "), (b"\t", b" \t")):
-        line = await dial()
-        await line.say(WHOLE.replace(b" " + SECRET.encode(), before + SECRET.encode() + after))
-        assert await line.status() == 202
-
-
-async def test_serving_answers_pipelined_events_in_their_order(dial: Dial, redis: Redis) -> None:
-    """Events that are sent without waiting for answers are each answered and recorded."""
-    line = await dial()
-    await line.say(WHOLE * 3 + WHOLE.replace(b"POST", b"PUT "))
-    assert [await line.status() for _ in range(4)] == [202, 202, 202, 405]
-    assert await redis.zcard(Keys().events) == 3
 
 
 async def test_serving_leaves_nothing_to_the_garbage_collector(dial: Dial) -> None:

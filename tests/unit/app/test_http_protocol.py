@@ -1,51 +1,66 @@
 """Answers of a connection do not depend on how the network splits the data: the real parser, no sockets."""
 
-import ast
 import asyncio
-import inspect
 import re
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from callkeeper.app.connection_limit import ConnectionLimit
-from callkeeper.app.http_protocol import BoundedProtocol
+from callkeeper.app.http_protocol import MAX_OVERHEAD, MOST_PIPELINED, BoundedProtocol, ConnectionLimit
+from callkeeper.desk.browser_headers import EVERYWHERE
 from tests.conftest import examples
 
 HOST = b"Host: a\r\n"
 INNER = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
-SENT: dict[bytes, str] = {
-    b"GET /get HTTP/1.1\r\n" + HOST + b"\r\n": "GET /get 0",
-    b"HEAD /head HTTP/1.1\r\n" + HOST + b"\r\n": "HEAD",
-    b"OPTIONS /o HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (HOST, len(INNER), INNER): f"OPTIONS /o {len(INNER)}",
-    b"GET /body HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (HOST, len(INNER), INNER): f"GET /body {len(INNER)}",
-    b"POST /post HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\n\r\n\r\n\r\n": "POST /post 4",
-    b"POST /long HTTP/1.1\r\n" + HOST + b"Content-Length: 40000\r\n\r\n" + b"\r\n\r\n" * 10_000: "POST /long 40000",
-    b"POST /chunks HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\nX-Key: trailer\r\n\r\n"
-    % (HOST, len(INNER), INNER): f"POST /chunks {len(INNER)}",
-    b"POST /upgrade HTTP/1.1\r\n%bConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n%b"
-    % (HOST, len(INNER), INNER): f"POST /upgrade {len(INNER)}",
-    b"POST /unread HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (HOST, len(INNER), INNER): "POST /unread 0",
+N = len(INNER)
+LENGTH = b"Content-Length: %d\r\n" % N
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"%x\r\n%b\r\n0\r\n" % (N, INNER)
+UPGRADE = b"Connection: upgrade\r\nUpgrade: h2c\r\n"
+POST = b"POST /p HTTP/1.1\r\n" + HOST
+GET = b"GET /get HTTP/1.1\r\n" + HOST + b"\r\n"
+
+ANSWERED: dict[str, tuple[bytes, str]] = {
+    "get": (GET, "GET /get 0"),
+    "head": (b"HEAD /head HTTP/1.1\r\n" + HOST + b"\r\n", "HEAD"),
+    "options with a body": (b"OPTIONS /o HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n" + INNER, f"OPTIONS /o {N}"),
+    "get with a body": (b"GET /body HTTP/1.1\r\n" + HOST + LENGTH + b"\r\n" + INNER, f"GET /body {N}"),
+    "body of line breaks": (POST + b"Content-Length: 40000\r\n\r\n" + b"\r\n\r\n" * 10_000, "POST /p 40000"),
+    "chunks with a trailer": (POST + CHUNKED + b"\r\n" + CHUNKS + b"X-Key: trailer\r\n\r\n", f"POST /p {N}"),
+    "chunk extension": (POST + CHUNKED + b"\r\n" + CHUNKS.replace(b"0\r\n", b"0;x=y\r\n") + b"\r\n", f"POST /p {N}"),
+    "upgrade": (b"GET /u HTTP/1.1\r\n" + HOST + UPGRADE + b"\r\n", "GET /u 0"),
+    "upgrade with a body": (POST + UPGRADE + LENGTH + b"\r\n" + INNER, f"POST /p {N}"),
+    "upgrade with chunks": (POST + UPGRADE + CHUNKED + b"\r\n" + CHUNKS + b"\r\n", f"POST /p {N}"),
+    "body that nobody reads": (POST.replace(b"/p", b"/unread") + LENGTH + b"\r\n" + INNER, "POST /unread 0"),
+    "no host": (b"GET /n HTTP/1.1\r\n\r\n", "GET /n 0"),
+    "two hosts": (b"GET /n HTTP/1.1\r\n" + HOST + HOST + b"\r\n", "GET /n 0"),
+    "absolute address": (b"GET http://b/n HTTP/1.1\r\n" + HOST + b"\r\n", "GET /n 0"),
+    "fragment": (b"GET /n#x HTTP/1.1\r\n" + HOST + b"\r\n", "GET /n 0"),
+    "many headers": (b"GET /n HTTP/1.1\r\n" + HOST + b"X: y\r\n" * 200 + b"\r\n", "GET /n 0"),
 }
 """Requests, and what is answered: method, path and length of the body that the application has read."""
 
-LAST: dict[bytes, list[str]] = {
-    b"": [],
-    b"GET /end HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n" + INNER: ["GET /end 0"],
-    b"GET / HTTP/1.1\r\n\r\n" + INNER: ["400"],
-    b"POST /push HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + INNER: [
-        "400"
-    ],
-    b"GET http://b/ HTTP/1.1\r\n" + HOST + b"\r\n" + INNER: ["400"],
-    b"\x00\r\n\r\n" + INNER: ["400"],
+LAST: dict[str, tuple[bytes, list[str]]] = {
+    "nothing": (b"", []),
+    "close": (GET.replace(HOST, HOST + b"Connection: close\r\n") + INNER, ["GET /get 0"]),
+    "HTTP/1.0": (GET.replace(b"/1.1", b"/1.0"), ["GET /get 0"]),
+    "length and chunks": (POST + LENGTH + CHUNKED + b"\r\n0\r\n\r\n" + INNER, ["400"]),
+    "two lengths": (POST + LENGTH + b"Content-Length: 4\r\n\r\n" + INNER, ["400"]),
+    "negative length": (POST + b"Content-Length: -1\r\n\r\n" + INNER, ["400"]),
+    "another coding last": (POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + CHUNKS + INNER, ["400"]),
+    "HTTP/0.9": (b"GET /get\r\n\r\n" + INNER, ["GET /get 0"]),
+    "HTTP/9": (b"GET / HTTP/9\r\n\r\n" + INNER, ["400"]),
+    "CONNECT": (b"CONNECT a:443 HTTP/1.1\r\n" + HOST + b"\r\n" + INNER, ["400"]),
+    "garbage": (b"\x00\r\n\r\n" + INNER, ["400"]),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", ["400"]),
 }
 """What ends a connection: nothing behind it is answered."""
 
@@ -88,10 +103,6 @@ class Wire:
         """Deliver again."""
         self._is_paused = False
 
-    def get_write_buffer_size(self) -> int:
-        """Return 0: the client reads everything at once."""
-        return 0
-
     def write(self, data: bytes) -> None:
         """Keep what was answered."""
         self.written += data
@@ -100,9 +111,11 @@ class Wire:
         """End."""
         self._is_closing = True
 
+    abort = close
 
-async def answers(pieces: Sequence[bytes], turns: int) -> list[str]:
-    """Send pieces, the event loop turning so often between them; return what was answered, in order."""
+
+async def sent(pieces: Sequence[bytes], turns: int = 1) -> bytes:
+    """Send pieces, the event loop turning so often between them; return what was written."""
     config = Config(echo, lifespan="off", ws="none", log_config=None, access_log=False)
     config.load()
     wire, state = Wire(), ServerState()
@@ -115,46 +128,68 @@ async def answers(pieces: Sequence[bytes], turns: int) -> list[str]:
         for _ in range(turns if arriving and wire.is_reading() else 1):
             await asyncio.sleep(0)
     protocol.connection_lost(None)
-    found = re.findall(rb"HTTP/1\.1 (\d+) .*?\r\n\r\n(?:<(.*?)>)?", wire.written, re.DOTALL)
+    return wire.written
+
+
+async def answers(pieces: Sequence[bytes], turns: int = 1) -> list[str]:
+    """Send pieces; return what was answered, in order."""
+    found = re.findall(rb"HTTP/1\.1 (\d+) .*?\r\n\r\n(?:<(.*?)>)?", await sent(pieces, turns), re.DOTALL)
     return [said.decode() if said else "HEAD" if status == b"200" else status.decode() for status, said in found]
 
 
 @examples(60)
 @given(
-    requests=st.lists(st.sampled_from(sorted(SENT)), max_size=6),
+    requests=st.lists(st.sampled_from(sorted(ANSWERED)), max_size=6),
     last=st.sampled_from(sorted(LAST)),
     cuts=st.lists(st.integers(0, 1000) | st.integers(0, 60_000), max_size=12),
     turns=st.integers(0, 6),
 )
 async def test_answers_do_not_depend_on_how_bytes_are_cut(
-    requests: list[bytes], last: bytes, cuts: list[int], turns: int
+    requests: list[str], last: str, cuts: list[int], turns: int
 ) -> None:
     """For all splits: each request is answered once and in order, and no body is parsed as a request."""
-    whole = b"".join([*requests, last])
+    end, answered = LAST[last]
+    whole = b"".join([*(ANSWERED[each][0] for each in requests), end])
     at = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
     pieces = [whole[a:b] for a, b in pairwise(at)]
-    expected = [SENT[each] for each in requests]
+    expected = [ANSWERED[each][1] for each in requests]
     # Behind a request that is still being answered, what is refused has no answer of its own.
-    assert await answers(pieces, turns) in ([*expected, *LAST[last]], expected if LAST[last] == ["400"] else None)
+    assert await answers(pieces, turns) in ([*expected, *answered], expected if answered == ["400"] else None)
 
 
-OWN = {"_limit", "_backlog", "_overhead", "_asked_at", "_is_arriving", "_is_in_head", "_is_refused"}
-"""What a connection of ours remembers besides."""
+@pytest.mark.parametrize(("request_", "answer"), ANSWERED.values(), ids=ANSWERED.keys())
+async def test_next_request_is_answered_behind(request_: bytes, answer: str) -> None:
+    """Each request gets one answer; the next is neither lost nor answered twice."""
+    assert await answers([request_, GET]) == [answer, "GET /get 0"]
+    assert await answers([request_ + GET]) == [answer, "GET /get 0"]
 
 
-async def test_names_of_uvicorns_protocol_that_are_used_exist() -> None:
-    """Most are private, so any release of uvicorn may rename them: this says which one is gone."""
-    config = Config(echo, lifespan="off", ws="none", log_config=None)
-    config.load()
-    plain = HttpToolsProtocol(config, ServerState(), {})
-    plain.on_message_begin()
-    theirs = dir(plain)
-    (ours,) = [node for node in ast.parse(inspect.getsource(BoundedProtocol)).body if isinstance(node, ast.ClassDef)]
-    used = {
-        node.attr
-        for node in ast.walk(ours)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    }
-    inherited = used - vars(BoundedProtocol).keys() - OWN
-    assert sorted(inherited - set(theirs)) == []
-    assert len(inherited) > 10
+@pytest.mark.parametrize(("request_", "answered"), LAST.values(), ids=LAST.keys())
+async def test_refused_request_is_answered_once(request_: bytes, answered: list[str]) -> None:
+    """What ends a connection gets one answer, and what stands behind it none."""
+    assert await answers([request_]) == answered
+    assert await answers([GET, request_, GET], turns=6) == ["GET /get 0", *(answered or ["GET /get 0"])]
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [POST + b"X-Long: ", POST + CHUNKED + b"\r\n1\r\n{\r\n0\r\nX-Trailer: ", POST + CHUNKED + b"\r\n1;x="],
+    ids=["header", "trailer", "chunk extension"],
+)
+async def test_endless_head_is_refused(beginning: bytes) -> None:
+    """A6: a header, trailer or chunk extension without an end is refused at the limit; no deadline has to help."""
+    assert await answers([beginning, *[b"x" * 1024] * (MAX_OVERHEAD // 1024)]) == ["400"]
+
+
+async def test_pipelined_requests_have_a_bound() -> None:
+    """Requests that are sent without waiting are answered up to a bound, and then the connection ends."""
+    assert await answers([GET * (MOST_PIPELINED + 1)]) == ["GET /get 0"] * (MOST_PIPELINED + 1)
+    assert await answers([GET * 1000]) == ["GET /get 0"] * (MOST_PIPELINED + 1)
+
+
+async def test_refusal_has_the_headers_of_every_answer() -> None:
+    """The answer to invalid HTTP has the security headers of every answer, each once."""
+    head = (await sent([b"GET / HTTP/9\r\n\r\n"])).partition(b"\r\n\r\n")[0]
+    names = [each.partition(b":")[0].decode() for each in head.split(b"\r\n")[1:]]
+    assert {name.lower() for name in EVERYWHERE} < set(names)
+    assert len(names) == len(set(names))

@@ -107,7 +107,7 @@ def test_every_command_exists() -> None:
     """What the files start are commands of ours."""
     words = [*PROCFILE.values(), *(each[key] for each in RENDER["services"] for key in _STARTS if key in each)]
     commands = [text.removeprefix("python -m callkeeper ").split() for text in words]
-    commands += [service["command"] for name, service in COMPOSE["services"].items() if name != "redis"]
+    commands += [service["command"] for name, service in COMPOSE["services"].items() if name not in {"redis", "proxy"}]
     commands += [pod["spec"]["containers"][0]["args"] for pod in pods().values()]
     for name, *options in commands:
         command = main.get_command(None, name)  # type: ignore[arg-type]  # no context is needed to find one
@@ -161,9 +161,9 @@ def test_containers_have_no_rights_that_they_do_not_need() -> None:
 
 
 def test_there_is_one_public_port() -> None:
-    """From outside only the web process can be reached, in the cluster only its push endpoint and its readiness."""
+    """From outside only web is reached, in compose by its proxy; in the cluster only its push endpoint and its readiness."""
     published = {name: service["ports"] for name, service in COMPOSE["services"].items() if "ports" in service}
-    assert list(published) == ["web"]
+    assert list(published) == ["proxy"]
     [ingress] = of_kind("Ingress")
     paths = {path["path"] for rule in ingress["spec"]["rules"] for path in rule["http"]["paths"]}
     assert paths == {"/push", "/readyz"}

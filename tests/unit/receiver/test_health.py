@@ -57,3 +57,14 @@ async def test_process_is_ready_if_redis_takes_writes(fake_redis: FakeAsyncRedis
 async def test_process_is_not_ready_if_redis_takes_none(fake_redis: FakeAsyncRedis, fault: Any) -> None:
     """The answer reveals no details."""
     assert await asked(Faulty(fake_redis, **fault), "/readyz") == (503, {"ready": False})
+
+
+async def test_readiness_is_remembered_for_a_second(fake_redis: FakeAsyncRedis) -> None:
+    """Whoever asks again at once costs Redis nothing."""
+    redis = Faulty(fake_redis)
+    transport = httpx.ASGITransport(Starlette(routes=health_routes(redis)))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
+        first = await client.get("/readyz")
+        redis.role = None  # type: ignore[method-assign, assignment]
+        again = [await client.get("/readyz") for _ in range(3)]
+    assert [(each.status_code, each.json()) for each in again] == [(200, first.json())] * 3
