@@ -16,7 +16,7 @@ needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release version docs readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults corpus compare browser screenshots chaos failover soak people nightly bench collect check fix generate lock install usable
+.PHONY: help run release version readme test acceptance audit mutants sbom redis-versions postgresql-versions rollout faults corpus compare browser screenshots chaos failover soak people nightly bench collect check fix generate lock install usable
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -69,17 +69,6 @@ version: $(STAMP) ## Write a version into every file that names it: ARGS=1.2.0 f
 	@$(BIN)/python -m tests.rollout.version $(ARGS)
 
 BUILD ?= build
-
-docs: $(STAMP) .venv-docs/.installed ## Build the documentation site: build/site; ARGS=--serve shows it on port 8001
-	@$(BIN)/python -m docs.site $(BUILD)
-	@.venv-docs/bin/zensical build --strict --config-file $(BUILD)/zensical.toml
-	@$(if $(ARGS),$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(BUILD)/site 8001,echo "The site is in $(BUILD)/site; make docs ARGS=--serve shows it.")
-
-.venv-docs/.installed: docs/requirements.txt | $(STAMP)
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-docs
-	@$(BIN)/uv pip sync --quiet --system-certs --python .venv-docs/bin/python --require-hashes docs/requirements.txt || { \
-	  $(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip install --quiet --no-deps --require-hashes -r docs/requirements.txt; }
-	@touch $@
 
 readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-python" with every supported Python
 	$(BIN)/python -m tests.readme $(ARGS)
@@ -202,7 +191,5 @@ lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	  --custom-compile-command 'make lock' pyproject.toml $(addprefix --extra ,$(IMAGE_EXTRAS)) -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper --no-emit-package callkeeper-sandbox \
 	  --custom-compile-command 'make lock' pyproject.toml --all-extras --group dev -c requirements.txt -o requirements-dev.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' docs/requirements.in -o docs/requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group pyproject.toml:build \
 	  --custom-compile-command 'make lock' -c requirements-dev.txt -o deploy/build-requirements.txt

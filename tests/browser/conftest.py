@@ -17,7 +17,6 @@ from tests.waiting import until
 
 LONGEST_FIRST = [
     "board_crowded",
-    "search_finds_a_section",
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
     "incident_is_acknowledged_and_the_service_tried_again_on_a_page",
     "agent_page",
@@ -28,7 +27,6 @@ LONGEST_FIRST = [
     "board_measured",
     "outcomes_page",
 ]
-"""One test builds the documentation site early, so that the others of it need not wait for that."""
 
 
 @pytest.hookimpl(trylast=True)

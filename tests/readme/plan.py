@@ -32,7 +32,6 @@ _OPERATOR = "--operator you"
 KNOWN: Final = {
     "make run": Known(Where.DEMO),
     "make test": Known(Where.CI),
-    "make docs": Known(Where.CI),
     "make help": Known(Where.CLONE, shows="make run"),
     "make install": Known(Where.EACH),
     ". .venv/bin/activate": Known(Where.EACH),

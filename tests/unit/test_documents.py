@@ -9,7 +9,6 @@ import click
 
 from callkeeper.app.cli import main
 from callkeeper.desk.openapi import document
-from docs.site import reference
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 119
@@ -78,19 +77,6 @@ def test_every_command_is_used_in_a_page() -> None:
     pages = " ".join(" ".join(text_of(name).split()) for name in PAGES if name != "CHANGELOG.md")
     unused = [name for name, _ in _commands(main, "callkeeper") if not re.search(rf"{re.escape(name)}(?![\w-])", pages)]
     assert unused == []
-
-
-def test_every_option_is_in_the_list_of_commands() -> None:
-    """The documentation site's list of commands has every option of every command."""
-    sections = dict(re.findall(r"^#+ (callkeeper .+)\n((?:(?!#+ ).*\n?)*)", reference.commands(), re.MULTILINE))
-    missing = [
-        (name, option)
-        for name, command in _commands(main, "callkeeper")
-        for parameter in command.params
-        for option in (*parameter.opts, *parameter.secondary_opts)
-        if option.startswith("--") and not re.search(rf"{option}(?![\w-])", sections.get(name, ""))
-    ]
-    assert missing == []
 
 
 def _commands(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:

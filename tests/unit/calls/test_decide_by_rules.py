@@ -27,7 +27,7 @@ ACTING = calls_near(*(name for name in BEGINNINGS if "intend" in name or "send" 
 
 
 @given(ACTING | CALLS, BOOKS, SCOPES)
-@examples(150)
+@examples(40)
 def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: PauseScope | None) -> None:
     """Any call, any rules, any pause: one step, and no effect that the law forbids."""
     before = with_fields(before, last_claim=with_fields(before.last_claim, paused=paused))

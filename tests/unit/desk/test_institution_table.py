@@ -211,7 +211,7 @@ def test_rendered_pieces_are_kept_only_up_to_a_bound() -> None:
     """However many calls come and go, a process remembers a bounded number of pieces."""
     renderer = Renderer("/board", BOOK)
     for n in range(3):
-        calls = [each for k in range(10) for each in live(f"cu-{k:03d}", 200, checks_used=n)]
+        calls = [each for k in range(10) for each in live(f"cu-{k:03d}", 40, checks_used=n)]
         renderer.view(crowd(10, calls))
     for n in range(6000):
         renderer._once("quiet", f"i-{n}", rows(context("cu-1"), [])["cu-1"])
