@@ -180,8 +180,6 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	$(BIN)/python -m callkeeper.app.documents rules > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
 	$(BIN)/python -m callkeeper.app.documents > $(BUILD)/generated && mv $(BUILD)/generated docs/configuration.md
 	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
-	$(BIN)/python -m tests.faults.matrix_document
-	$(BIN)/python -m tests.sandbox.test_index
 
 # What the image and the platforms install.
 IMAGE_EXTRAS = web worker sandbox archive oidc alerts otel

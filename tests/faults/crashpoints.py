@@ -2,7 +2,7 @@
 
 ``python -m tests.faults.crashpoints POINT:ACTION`` runs a worker whose store and transports pass the points. When it
 first passes POINT, ``kill`` sends it SIGKILL and ``stop=SECONDS`` freezes it for that long.
-docs/crash-matrix.md describes the result of a crash at each point. The points are:
+crash_matrix.toml has the result of a crash at each point. The points are:
 
 ================================================  ======================================================================
 point                                             seam

@@ -7,7 +7,6 @@ the protection, or the protection is not needed. ``python -m tests.faults.protec
 import sys
 import tomllib
 from pathlib import Path
-from textwrap import wrap
 
 import msgspec
 
@@ -36,17 +35,6 @@ def protections() -> tuple[Protection, ...]:
     """Read the list."""
     table = tomllib.loads(Path(__file__).with_name("protections.toml").read_text(encoding="utf-8"))
     return msgspec.convert(table["protection"], tuple[Protection, ...])
-
-
-def document() -> str:
-    """Return the list in Markdown."""
-    items = (f"{p.words} ({p.case}): `{p.test.rpartition('/')[2]}`" for p in protections())
-    return "\n".join([*(line for text in items for line in item(text)), ""])
-
-
-def item(text: str) -> list[str]:
-    """Return a list item in lines of less than 120 characters."""
-    return wrap(text, 116, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def main(cases: list[str]) -> int:

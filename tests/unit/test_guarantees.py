@@ -1,4 +1,4 @@
-"""docs/guarantees.md and docs/crash-matrix.md agree with the code and the tests."""
+"""docs/guarantees.md agrees with the code and the tests."""
 
 import re
 from collections.abc import Iterable
@@ -6,18 +6,11 @@ from collections.abc import Iterable
 import pytest
 
 from callkeeper.calls.claimed_item import LEASE
-from tests.faults.matrix_document import DOCUMENT, document
 from tests.faults.protections import protections
 from tests.mutation.tree import ROOT
 from tests.recovery import OUTAGES, TROUBLES, UNTOLD
 
 GUARANTEES = ROOT / "docs" / "guarantees.md"
-
-
-def test_crash_matrix_is_the_one_that_is_generated() -> None:
-    """``python -m tests.faults.matrix_document`` was run after the last change of the crash matrix or the protections."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert document(text) == text
 
 
 def test_guarantees_state_the_times_that_the_code_computes() -> None:
