@@ -1,7 +1,7 @@
 """Reads credentials: those that were issued, and those that the operator chooses.
 
-A chosen one is refused if it has fewer than 32 characters, hardly any different ones, or is a placeholder;
-`callkeeper secret` makes good ones. Every function raises ValueError with what is wrong, never with the text itself.
+A chosen one is refused if it has fewer than 32 characters or is a placeholder; `callkeeper secret` makes good ones.
+Every function raises ValueError with what is wrong, never with the text itself.
 """
 
 import re
@@ -31,11 +31,7 @@ _PLACEHOLDER = re.compile(
     r"|your.{0,20}?(token|key|secret|password|value)(.{0,3}here)?"
     r"|(token|key|secret|password|value).{0,3}here"
 )
-_DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
 _STRONG: Final = f"of at least {MIN_SECRET} random characters"
-
-_MIN_DISTINCT: Final = 8
-"""Different characters of a secret. Of random ones with 32 hexadecimal digits, one in a million million has fewer."""
 
 
 def issued(text: str) -> Secret:
@@ -43,15 +39,14 @@ def issued(text: str) -> Secret:
 
     Assumed (`credentials-length`): credentials issued at onboarding have eight characters or more.
     """
-    is_default = _PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS
-    ensure(not is_default, "is a placeholder or a default, not an issued credential")
+    ensure(not _PLACEHOLDER.fullmatch(text), "is a placeholder, not an issued credential")
     is_long = len(text) >= MIN_ISSUED
     ensure(is_long, f"has fewer than {MIN_ISSUED} characters, so it is not an issued credential")
     return Secret(text)
 
 
 def strong_secret(text: str) -> Secret:
-    """Read a secret that signs, or by which we identify ourselves to software of the operator."""
+    """Read a secret that signs."""
     ensure(_is_strong_secret(text), f"needs a secret {_STRONG}; run: callkeeper secret new")
     return Secret(text)
 
@@ -76,7 +71,6 @@ def _outcome_secret(text: str) -> Secret:
         key = b64decode(text.removeprefix("whsec_"), validate=True)
     is_key = text.startswith("whsec_") and 24 <= len(key) <= 64
     ensure(is_key, "must be whsec_ and 24 to 64 bytes in base64; run: callkeeper secret outcome")
-    ensure(len(set(key)) >= _MIN_DISTINCT and _is_strong_secret(text), "must be random; run: callkeeper secret outcome")
     return Secret(text)
 
 
@@ -125,5 +119,5 @@ def metrics_token(text: str) -> Secret:
 
 
 def _is_strong_secret(text: str) -> bool:
-    """Tell whether a secret is long, no repetition of a few characters, and no placeholder."""
-    return len(text) >= MIN_SECRET and len(set(text)) >= _MIN_DISTINCT and not _PLACEHOLDER.search(text)
+    """Tell whether a secret is long and no placeholder."""
+    return len(text) >= MIN_SECRET and not _PLACEHOLDER.search(text)

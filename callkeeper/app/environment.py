@@ -8,9 +8,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import fields, replace
+
+from callkeeper.service.config import is_loopback
 
 T = TypeVar("T")
 
@@ -22,6 +25,8 @@ REMOVED: Final = "CALLKEEPER_REMOVED_SECRETS"
 _SERVICE_LINK: Final = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_[A-Z]+(_[A-Z]+)?")
 """Kubernetes sets such variables in every pod. Those of a service called ``callkeeper-web`` have our prefix."""
 
+_PUBLISHED: Final = re.compile(r"sandbox-(0123456789abcdef01234567|access-token|password)")
+"""The credentials of deploy/sandbox.env. They are taken only with a service on this machine, the stand-in."""
 
 _TYPO: Final = 0.88
 """How similar two names are of which one is the other misspelled (``SequenceMatcher.ratio``). No two settings are."""
@@ -65,6 +70,8 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         text = environ.get(self.name, "").strip()
         if self.is_required and not text:
             problems[self.name] = "is required"
+        if self.is_secret and _PUBLISHED.search(text) and not _is_service_here(environ):
+            problems[self.name] = "is published in deploy/sandbox.env; use a secret of your own"
         try:
             return self.parse(text) if text else self.default
         except ValueError as error:
@@ -89,6 +96,13 @@ class NestedSettings(msgspec.Struct, frozen=True):
         """Return the record's variables, by name. If the record is optional, none of them is required."""
         found = self.section.variables()
         return {name: replace(each, is_required=False) for name, each in found.items()} if self.only_if else found
+
+
+def _is_service_here(environ: Mapping[str, str]) -> bool:
+    try:
+        return is_loopback(urlsplit(environ.get("CALLKEEPER_SERVICE_URL", "")).hostname or "")
+    except ValueError:
+        return False
 
 
 def required(name: str, parse: Callable[[str], T], example: str, *, secret: bool = False) -> T:

@@ -47,7 +47,7 @@ _LOGGER: Final = logging.getLogger("uvicorn.error.connection")
 _LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # set_up_logging would reset a level
 
 
-class State(StrEnum):
+class ConnectionState(StrEnum):
     """What a connection waits for."""
 
     UNREAD = "unread"
@@ -60,11 +60,11 @@ class State(StrEnum):
     """Our answer. Such a connection is never cut to make room."""
 
 
-DEADLINES_S: Final[Mapping[State, float]] = {
-    State.UNREAD: 30.0,
-    State.RECEIVING: 10.0,
-    State.IDLE: KEEP_ALIVE_S + 30.0,  # uvicorn closes it before, but the client may not read the end
-    State.ANSWERING: 30.0,
+DEADLINES_S: Final[Mapping[ConnectionState, float]] = {
+    ConnectionState.UNREAD: 30.0,
+    ConnectionState.RECEIVING: 10.0,
+    ConnectionState.IDLE: KEEP_ALIVE_S + 30.0,  # uvicorn closes it before, but the client may not read the end
+    ConnectionState.ANSWERING: 30.0,
 }
 """How long a connection may stay in a state before it is cut; checked once a second."""
 
@@ -76,14 +76,17 @@ class ConnectionLimit:
     """
 
     def __init__(
-        self, most: int, deadlines_s: Mapping[State, float] = DEADLINES_S, on_full: Callable[[], None] = lambda: None
+        self,
+        most: int,
+        deadlines_s: Mapping[ConnectionState, float] = DEADLINES_S,
+        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._most = most
         self._deadlines_s = deadlines_s
         self._on_full = on_full
-        self._since: dict[State, dict[BoundedProtocol, float]] = {state: {} for state in State}
+        self._since: dict[ConnectionState, dict[BoundedProtocol, float]] = {state: {} for state in ConnectionState}
 
-    def move(self, connection: "BoundedProtocol", state: State | None) -> None:
+    def move(self, connection: "BoundedProtocol", state: ConnectionState | None) -> None:
         """Record that a connection is in a state from now on, if it is not in it; None: it has no deadline."""
         if state is not connection.state:
             if connection.state is not None:
@@ -96,8 +99,11 @@ class ConnectionLimit:
         """Cut one if the newest exceeds the limit: who does not read, sends slowest, is idle longest, or the newest."""
         if total > self._most:
             self._on_full()
-            unread, receiving, idle = ([*self._since[each]] for each in (State.UNREAD, State.RECEIVING, State.IDLE))
-            stuck = [one for one in unread[:1] if time.monotonic() - self._since[State.UNREAD][one] > STUCK_S]
+            unread, receiving, idle = (
+                [*self._since[each]]
+                for each in (ConnectionState.UNREAD, ConnectionState.RECEIVING, ConnectionState.IDLE)
+            )
+            stuck = [one for one in unread[:1] if time.monotonic() - self._since[ConnectionState.UNREAD][one] > STUCK_S]
             for slowest in [*stuck, *receiving[:-1], *idle, *receiving][:1]:
                 slowest.cut()
 
@@ -119,7 +125,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, limit: ConnectionLimit, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.logger = _LOGGER  # it would log every client that does not speak HTTP
-        self.state: State | None = None
+        self.state: ConnectionState | None = None
         self._limit = limit
         self._overhead = 0
         self._is_in_head = self._is_in_body = self._is_refused = False
@@ -208,13 +214,13 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle = self._under_way()
         is_received = cycle is not None and (not self._is_in_body or self.pipeline)  # they wait for their answers
         if self.transport.is_closing() or self.flow.write_paused:  # the transport itself does not tell
-            self._limit.move(self, State.UNREAD)
+            self._limit.move(self, ConnectionState.UNREAD)
         elif is_received and cycle is not None:
-            self._limit.move(self, None if cycle.scope["path"].endswith(STREAMS) else State.ANSWERING)
+            self._limit.move(self, None if cycle.scope["path"].endswith(STREAMS) else ConnectionState.ANSWERING)
         elif self._is_in_head or self._is_in_body or self.cycle is None:  # a new connection has none
-            self._limit.move(self, State.RECEIVING)
+            self._limit.move(self, ConnectionState.RECEIVING)
         else:
-            self._limit.move(self, State.IDLE)
+            self._limit.move(self, ConnectionState.IDLE)
 
     def _under_way(self) -> RequestResponseCycle | None:
         """Return the newest request whose head has arrived, if it is not answered."""

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 from uvicorn import Config, Server
 
-from callkeeper.app.http_protocol import DEADLINES_S, KEEP_ALIVE_S, BoundedProtocol, ConnectionLimit, State
+from callkeeper.app.http_protocol import DEADLINES_S, KEEP_ALIVE_S, BoundedProtocol, ConnectionLimit, ConnectionState
 from callkeeper.app.turns import room_for_connections
 
 SHUTDOWN_S: Final = 8
@@ -42,7 +42,7 @@ class WebServer(Server):
         *,
         leave: Callable[[], None] = lambda: None,
         room: int | None = None,
-        deadlines_s: Mapping[State, float] = DEADLINES_S,
+        deadlines_s: Mapping[ConnectionState, float] = DEADLINES_S,
     ) -> None:
         """``leave`` ends streams, which would never end by themselves; ``room``: connections at most."""
         self._limit = ConnectionLimit(room_for_connections() if room is None else room, deadlines_s, self._on_full)

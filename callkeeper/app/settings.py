@@ -230,9 +230,7 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """Issuer of the identity provider at which people log in, exactly as the provider writes it. Unset: none."""
     client_id: str = required("CALLKEEPER_OIDC_CLIENT_ID", parsing.plain_text, "callkeeper")
     """Our client id at the identity provider. The redirect URI is CALLKEEPER_PUBLIC_URL/login/callback."""
-    client_secret: Secret = required(
-        "CALLKEEPER_OIDC_CLIENT_SECRET", credentials.strong_secret, "<as issued>", secret=True
-    )
+    client_secret: Secret = required("CALLKEEPER_OIDC_CLIENT_SECRET", Secret, "<as issued>", secret=True)
     """The secret that belongs to the client id."""
     grants: tuple[Grant, ...] = required(
         "CALLKEEPER_OIDC_ROLES", parsing.grants, "voice-agents=agent, voice-leads=supervisor@cu-1|cu-2"

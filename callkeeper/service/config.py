@@ -106,11 +106,12 @@ def _check_url(url: str, *, allow_plain_http: bool) -> None:
         raise ValueError("the service URL must look like https://host")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("the service URL must have no user, query or fragment")
-    if parts.scheme == "http" and not allow_plain_http and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not allow_plain_http and not is_loopback(parts.hostname):
         raise ValueError("the service URL must be https, unless it is on this machine")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -2,7 +2,6 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from typing import Final
 
 from redis.asyncio import Redis
@@ -16,6 +15,7 @@ from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.people import SHARED, Account
 from callkeeper.desk.access.rights import Role, operator_in
 from callkeeper.desk.access.visitor import origin_of
+from callkeeper.service.config import is_loopback
 
 SHOWN: Final = timedelta(hours=24)
 """How long the board shows that it was used."""
@@ -29,14 +29,7 @@ def is_on_loopback(request: HTTPConnection) -> bool:
     """Tell whether a browser on this machine sent a request to its loopback address, through no router."""
     if any(name in request.headers for name in _BY_A_ROUTER):
         return False
-    return _is_loopback(origin_of(request)) and _is_loopback(request.url.hostname or "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(origin_of(request)) and is_loopback(request.url.hostname or "")
 
 
 class EmergencyLogin:

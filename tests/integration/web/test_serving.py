@@ -21,7 +21,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from callkeeper.app.http_protocol import DEADLINES_S, BoundedProtocol, State
+from callkeeper.app.http_protocol import DEADLINES_S, BoundedProtocol, ConnectionState
 from callkeeper.app.serving import WebServer, every_address, listen, url_of
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
@@ -39,10 +39,10 @@ WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 Dial = Callable[[], Awaitable["Line"]]
 
 
-IMPATIENT = {**DEADLINES_S, State.RECEIVING: 0.3}
+IMPATIENT = {**DEADLINES_S, ConnectionState.RECEIVING: 0.3}
 """A deadline that a test can wait for."""
 
-PATIENT = {**DEADLINES_S, State.RECEIVING: 3600.0, State.UNREAD: 0.3}
+PATIENT = {**DEADLINES_S, ConnectionState.RECEIVING: 3600.0, ConnectionState.UNREAD: 0.3}
 """Deadlines that no test reaches, except for a client that does not read."""
 
 
@@ -84,7 +84,7 @@ def app(redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) 
 async def serving(
     app: Starlette,
     log: FilteringBoundLogger,
-    deadlines_s: Mapping[State, float] = IMPATIENT,
+    deadlines_s: Mapping[ConnectionState, float] = IMPATIENT,
     room: int | None = None,
     host: str = "127.0.0.1",
 ) -> AsyncIterator[int]:
@@ -235,7 +235,7 @@ async def test_serving_cuts_an_answer_that_takes_too_long(log: FilteringBoundLog
         return StreamingResponse(ticks())
 
     app = Starlette(routes=[Route("/wait", wait), Route("/stream", stream)])
-    async with serving(app, log, {**DEADLINES_S, State.ANSWERING: 0.3}) as port:
+    async with serving(app, log, {**DEADLINES_S, ConnectionState.ANSWERING: 0.3}) as port:
         waiting, streaming = [Line(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(2)]
         await streaming.say(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
         await waiting.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")

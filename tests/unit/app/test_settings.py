@@ -138,7 +138,6 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_PASSWORD", "<canary>"),
         ("CALLKEEPER_PASSWORD", "canary"),
         ("CALLKEEPER_PASSWORD", "Change-Me"),
-        ("CALLKEEPER_PASSWORD", "password"),
         ("CALLKEEPER_ACCESS_TOKEN", "canary"),
         ("CALLKEEPER_REQUESTED_BY", "cu-1=canary"),
         ("CALLKEEPER_REQUESTED_BY", "bot, canary"),
