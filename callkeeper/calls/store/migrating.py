@@ -84,7 +84,7 @@ class Migration:
             )
         if not state.used:
             now = self._now_ms()
-            for field in State._fields:
+            for field in Copied._fields:
                 self._redis.hsetnx(self._keys.migration, field, now)
 
     def is_needed(self, *, discard: bool = False) -> bool:
@@ -180,8 +180,8 @@ class Migration:
                 f"stop these processes, and run it again (one that was killed counts for {ALIVE_S} s)", *alive
             )
 
-    def _state(self) -> "State":
-        return State(*(int(value or 0) for value in self._redis.hmget(self._keys.migration, State._fields)))
+    def _state(self) -> "Copied":
+        return Copied(*(int(value or 0) for value in self._redis.hmget(self._keys.migration, Copied._fields)))
 
     def _begin(self) -> int:
         """Note that copies are being made, and return the time of the first attempt, in ms."""
@@ -235,7 +235,7 @@ class Migration:
                         pipe.hset(name, field, mark + stored.decode())
                 pipe.execute()
 
-    def _old_worked_since(self, state: "State") -> bool:
+    def _old_worked_since(self, state: "Copied") -> bool:
         """Return whether a worker of the older release has claimed since the copy, or a web process recorded something."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.hget(f"{self._old}epoch", "id")
@@ -283,7 +283,7 @@ _ALWAYS_THERE: Final = (
 """Kinds of keys by which an older release's data are recognised: one of them is there once it has worked."""
 
 
-class State(NamedTuple):
+class Copied(NamedTuple):
     """When copies were begun, when they were complete, and when this release worked with them first, in ms; 0: never."""
 
     at: int
