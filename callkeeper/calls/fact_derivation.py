@@ -89,7 +89,7 @@ def _derived(call: Call, obstacles: Obstacles, policies: Policies, now: datetime
     return Facts(
         green=authenticated or (_GREEN in colours and not red),
         # The policy of an enroll may stay on the call when somebody changes the member.
-        manual=by_hand and enrolled_person(call) in {None, seen.person_id},
+        manual=by_hand and enrolled_person(call) == seen.person_id,
         red=red,
         unclassified=_UNCLASSIFIED in colours,
         unclassified_seen=_UNCLASSIFIED in colours or "unclassified" in history.signs,
@@ -111,7 +111,7 @@ def _derived(call: Call, obstacles: Obstacles, policies: Policies, now: datetime
         and distrusted.member not in {None, seen.person_id},
         named_as_another=seen.person_id is not None and named_by_desk(call) is not None,
         same_member_live=bool(ledger.beside),
-        voice_of_another=_has_voice_of_another(seen),
+        member_changed=seen.member_changed,
         evidence_against=False,  # follows from the others
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,
@@ -345,15 +345,19 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
 
 
 def is_suspected(call: Call, policies: Policies) -> bool:
-    """Tell whether something spoke against the caller, and the voice was not authenticated, whatever people said."""
+    """Tell whether something spoke against the caller, and the voice was not authenticated, whatever people said.
+
+    The voice says nothing of the members of a call whose member was changed.
+    """
     seen = call.seen
-    return (seen.risky_device or seen.red or seen.mismatch) and not has_green_voice(call, policies)
+    is_mismatch, is_green = seen.mismatch and not seen.member_changed, has_green_voice(call, policies)
+    return (seen.risky_device or seen.red or is_mismatch) and not is_green
 
 
 def is_established_as_member(call: Call, policies: Policies) -> bool:
     """Tell whether the caller is the member who stands on the call: verified or enrolled as such, or by the voice."""
     seen = call.seen
-    if seen.person_id is None or named_by_desk(call) is not None or _has_voice_of_another(seen):
+    if seen.person_id is None or named_by_desk(call) is not None:
         return False
     if unnamed(call, _derived(call, call.last_claim, policies, call.saved_at, NO_LISTS)):
         return False
@@ -389,7 +393,9 @@ def has_opted_in(call: Call, policies: Policies) -> bool:
 def is_verified_by_desk(call: Call) -> bool:
     """Tell whether a person at the desk verified that the caller is the member who stands on the call now."""
     identity = call.statements.identity
-    return identity is not None and identity.by_desk and identity.person_id == call.seen.person_id
+    if identity is None or not identity.by_desk or identity.is_past:
+        return False
+    return identity.person_id == call.seen.person_id
 
 
 def _speaks_of_reject(call: Call) -> bool:
@@ -401,10 +407,6 @@ def _speaks_of_reject(call: Call) -> bool:
     return is_ours or may_be_rejected(call)
 
 
-def _has_voice_of_another(seen: Seen) -> bool:
-    return any(one != seen.person_id for one in seen.authenticated_members)
-
-
 def _is_verified_as_member(call: Call) -> bool:
     """Tell whether the caller was verified as the member who is assigned now (``verified_person_is_assigned``)."""
     identity, member = call.statements.identity, call.seen.person_id
@@ -412,6 +414,7 @@ def _is_verified_as_member(call: Call) -> bool:
         identity is not None
         and member is not None
         and identity.person_id == member
+        and not identity.is_past
         and not _is_nobodys(call)
         and not _is_contradicted(identity, call.statements.assign_wish)
         and (identity.by_desk or not _is_one_of_several(call))

@@ -320,16 +320,19 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             "another call went on at the same time, and both callers are the same member: verified, enrolled or by the voice"
         ),
     ] = False
-    voice_of_another: Annotated[
-        bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
+    member_changed: Annotated[
+        bool,
+        Says(
+            "the call's member was changed after its first check, also if the first one came back. What the voice showed "
+            "until then is forgotten; what was seen of the device, and policies that are red or have no colour, is not"
+        ),
     ] = False
     evidence_against: Annotated[
         bool,
         Says(
             "something speaks against the caller that the person at the desk who verified them did not name, or that was "
-            "read after our enroll: a mismatch, a risky device, FAILED feedback, a policy that was red or has no colour, a "
-            "voice authenticated as another member, an open case about this call, or an earlier call that was rejected, "
-            "un-enrolled, suspected or a fraud"
+            "read after our enroll: a mismatch, a risky device, FAILED feedback, a policy that was red or has no colour, "
+            "an open case about this call, or an earlier call that was rejected, un-enrolled, suspected or a fraud"
         ),
     ] = False
     distrusted_as_another: Annotated[

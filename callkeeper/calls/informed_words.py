@@ -16,7 +16,6 @@ EVIDENCE: Final[Mapping[str, str]] = {
     "high_risk_device": "the device is a high risk",
     "red_seen": "a red policy was applied in this call",
     "unclassified_seen": "a policy without a colour was applied in this call, and might be a red one",
-    "voice_of_another": "the voice was authenticated as another member in this call",
     "failed_feedback": "the voice may have been rejected in this call: the provider got FAILED feedback",
     "research": "this call is under investigation",
     "rejected_before": "the voice was rejected in an earlier call of this member or number",

@@ -6,6 +6,8 @@ tests and messages. Articles with the same name forbid different kinds of effect
 
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as with_fields
+
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import VERIFIED_AFTER_END, Facts, Value
@@ -48,6 +50,14 @@ def _replacing(name: str, meaning: str, /, **when: Value) -> Article:
 
 SAME_MEMBER_LIVE = "same_member_live"
 """The fact, and the article, of two callers at once who are the same member."""
+
+MEMBER_CHANGED = "member_changed"
+"""The fact, and the articles, of a call whose member was changed after the first check."""
+
+_CHANGED = (
+    "the call's member was changed after the first check, so what the voice showed until then counts for nobody. Find out "
+    "who the caller is: only a person's word leads to an enroll or a reject"
+)
 
 _RED_ALONE = "a red policy alone does not reject a caller"
 
@@ -158,12 +168,6 @@ LAW: tuple[Article, ...] = (
         green=True,
     ),
     _article(
-        "green_policy",
-        {_ENROLL},
-        "a green policy is applied, perhaps because of the member before: the voice may be theirs",
-        green_policy=True,
-    ),
-    _article(
         "fully_authenticated",
         {_ENROLL},
         "a caller whom the service calls fully authenticated needs no enroll: it would count as a second verification",
@@ -193,13 +197,8 @@ LAW: tuple[Article, ...] = (
         unclassified_seen=True,
         verified_by_desk=False,
     ),
-    _article(
-        "voice_of_another",
-        {_ENROLL},
-        "the voice was authenticated as another member in this call: only a person's verification leads to an enroll",
-        voice_of_another=True,
-        verified_by_desk=False,
-    ),
+    replace(_article(MEMBER_CHANGED, {_ENROLL}, _CHANGED, member_changed=True, verified_by_desk=False), asks=True),
+    _article(MEMBER_CHANGED, {_REJECT}, _CHANGED, member_changed=True, distrusted=False),
     _article("voice_rejected", {_ENROLL}, "a rejected voice is not enrolled", rejected=True),
     _article(
         "voice_rejected",
@@ -387,9 +386,14 @@ def forbidden(
 
 
 def question(facts: Facts) -> Article | None:
-    """Return the article because of which a person is asked now; None if none is, or the caller was rejected already."""
-    if facts.rejected or facts.distrusted:
+    """Return the article because of which a person is asked now; None if none is, or the caller was rejected already.
+
+    A word about another member is no answer.
+    """
+    if facts.rejected or (facts.distrusted and not facts.distrusted_as_another):
         return None
+    if facts.verified_by_desk and not facts.verified_person_is_assigned:
+        facts = with_fields(facts, verified_by_desk=False)
     return next((one for one in _ASKING if all(getattr(facts, name) == value for name, value in one.when)), None)
 
 

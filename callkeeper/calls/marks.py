@@ -5,7 +5,7 @@
 
 from msgspec.structs import replace
 
-from callkeeper.calls.fact_derivation import has_green_voice, has_opted_in, is_verified_by_desk, marks_against
+from callkeeper.calls.fact_derivation import has_opted_in, marks_against
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Mark, Marks
 
@@ -19,12 +19,9 @@ def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
     return (*marks_against(call, policies), *(mark for mark, is_so in consent if is_so))
 
 
-def still_holding(marks: Marks, call: Call, kinds: tuple[Mark, ...], policies: Policies) -> Marks:
+def still_holding(marks: Marks, kinds: tuple[Mark, ...]) -> Marks:
     """Return which marks still hold that the call left under a former member; ``kinds`` are those of the call now.
 
-    A mismatch may only have meant that the wrong member was assigned. That is known once the caller turns out to be the
-    member who is assigned now. An opt-in of this member takes back nothing of the former one's.
+    An opt-in of the present member takes back nothing of the former one's.
     """
-    was_mistaken = has_green_voice(call, policies) or is_verified_by_desk(call)
-    lasting = kinds if was_mistaken or marks.person_id not in call.seen.mismatched_members else (*kinds, Mark.SUSPECTED)
-    return replace(marks, kinds=tuple([kind for kind in marks.kinds if kind in lasting and kind != Mark.OPTED_IN]))
+    return replace(marks, kinds=tuple([kind for kind in marks.kinds if kind in kinds and kind != Mark.OPTED_IN]))

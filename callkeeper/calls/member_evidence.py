@@ -5,7 +5,7 @@
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, PERHAPS_DONE
 from callkeeper.calls.notes import statement_order
-from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
+from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.record import Call, Seen
 from callkeeper.service.enumerations import CallStatus
 
@@ -32,22 +32,11 @@ def named_by_desk(call: Call) -> str | None:
     return None if is_done or is_over else wish.person_id
 
 
-def shows_green_voice(name: str, policies: Policies) -> bool:
-    """Tell whether a policy of this name says that the voice is the member's."""
-    return name != MANUAL_GREEN and policies.colour(name) is Colour.GREEN
-
-
 def usable_answers(seen: Seen) -> int:
     """Return the checks for the assigned member that said something, as a bit set."""
     signs = seen.history.signs
     silent = signs.get("provider_error", 0) | signs.get("voice_pending", 0)
-    return seen.history.answered & ~silent & ~answers_about_others(seen)
-
-
-def answers_about_others(seen: Seen) -> int:
-    """Return the checks that say nothing of the voice of the member who is assigned now, as a bit set."""
-    is_same = seen.answered_for in {None, seen.person_id or ""}
-    return seen.unusable_answers if is_same else seen.history.answered
+    return seen.history.answered & ~silent & ~seen.unusable_answers
 
 
 def is_assigned(call: Call) -> bool:
@@ -57,18 +46,14 @@ def is_assigned(call: Call) -> bool:
 
 
 def enrolled_person(call: Call) -> str | None:
-    """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
-    enroll = call.ledger.enroll
-    is_ours = enroll.state in PERHAPS_DONE
-    return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for or _enrolled_before(call.seen)
+    """Return for whom the voice was or may have been enrolled; None if for nobody, or if that is not known.
 
-
-def _enrolled_before(seen: Seen) -> str | None:
-    """Return the member before, if the policy of an enroll was first read with the next one, whose claim came later."""
-    reading = seen.reading
-    if reading is None or MANUAL_GREEN not in seen.of_another or reading.status in ENROLLED:
-        return None
-    return seen.member_before
+    A policy that was first read with the next member may be the one before's, unless the enroll is the last activity.
+    """
+    enroll, reading = call.ledger.enroll, call.seen.reading
+    known = (enroll.person_id if enroll.state in PERHAPS_DONE else None) or call.ledger.enrolled_for
+    is_doubtful = MANUAL_GREEN in call.seen.of_another and reading is not None and reading.status not in ENROLLED
+    return known or (None if is_doubtful else call.seen.person_id)
 
 
 def is_enrolled(call: Call) -> bool:
@@ -101,7 +86,7 @@ def may_be_rejected(call: Call) -> bool:
 
 def enrolled_member(call: Call) -> str | None:
     """Return whose voice was enrolled in the call, as far as is known; None if nobody's."""
-    return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
+    return enrolled_person(call) if is_enrolled(call) else None
 
 
 def established_member(call: Call) -> str | None:
@@ -111,7 +96,7 @@ def established_member(call: Call) -> str | None:
     """
     member, identity = call.seen.person_id, call.statements.identity
     is_verified = identity is not None and identity.person_id == member
-    is_known = is_verified or enrolled_member(call) == member or member in call.seen.authenticated_members
+    is_known = is_verified or enrolled_member(call) == member or call.seen.recognised
     return member if is_known and not is_rejected(call) else None
 
 

@@ -80,7 +80,7 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
         revision=max(call.revision, other.revision),
         names=names,
         life=_life(call.life, other.life),
-        seen=joined(call.seen, other.seen),
+        seen=joined(call, other),
         plan=plan if call.is_settled else replace(plan, next_read_at=now),
         ledger=_ledger(call.ledger, other.ledger),
         statements=_statements(before, other.statements),

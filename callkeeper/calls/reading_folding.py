@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.assign_folding import with_assign_shown
+from callkeeper.calls.assign_folding import asked_anew, with_assign_shown
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import fold_unenrolled
 from callkeeper.calls.fact_derivation import signs_of
@@ -13,7 +13,7 @@ from callkeeper.calls.policies import canonical_policy
 from callkeeper.calls.record import Call, CallStatements, Identity, Phase, Reading, with_effect
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
-from callkeeper.calls.seen_folding import with_answered_check, with_reading, with_recognised
+from callkeeper.calls.seen_folding import with_answered_check, with_reading
 from callkeeper.calls.settlement import believed_end
 from callkeeper.calls.statuses import ESTABLISHES
 from callkeeper.service import PhoneCall
@@ -101,7 +101,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     )
     if call.seen.opted_in_last:  # whoever opts out after that is another reason to look
         call = replace(call, statements=replace(call.statements, opt_out_closed_by=None))
-    call = _distrusted_as_whom(with_recognised(call, book.policies))
+    call = _distrusted_as_whom(asked_anew(before, call))
     call = with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:
         effect = call.effect(kind)
@@ -130,7 +130,7 @@ def fold_check(call: Call, check: int, reading: Reading) -> Call:
     The voice is not compared after the end, nor before somebody has assigned the member: only an assign correlates the
     account, and the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
     """
-    can_tell = call.life.ended_at is None and is_assigned(call)
+    can_tell = call.life.ended_at is None and call.seen.person_id is not None and is_assigned(call)
     return replace(call, seen=with_answered_check(call.seen, check, reading, signs_of(reading), can_tell=can_tell))
 
 

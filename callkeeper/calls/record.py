@@ -170,6 +170,8 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     """See ``CallStatement``."""
     despite: tuple[str, ...] = ()
     """What the person knew to speak against the caller, and overruled (`callkeeper.calls.informed_words`)."""
+    is_past: bool = False
+    """Another member came after it, once a check was made: it counts no more, also if its own member comes back."""
 
 
 ASKED = "asked by rule"
@@ -345,20 +347,16 @@ class Seen(RecordPart, frozen=True):
     pending: bool = msgspec.field(name="pending_seen", default=False)
     history: History = History()
     """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
-    answered_for: str | None = None
-    """Who was assigned when a check was last answered; "" for nobody, None before."""
     unusable_answers: int = 0
-    """The checks of ``history`` that say nothing of that person's voice: answered before somebody assigned them, or after
+    """The checks of ``history`` that say nothing of the member's voice: answered before somebody assigned them, or after
     the end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
+    recognised: bool = False
+    """The voice was authenticated as the member's, also if only a green policy has shown that."""
+    member_changed: bool = False
+    """The member was changed after the first check, also if the first one came back."""
     of_another: tuple[str, ...] = ()
-    """What stood on the service's record when the member changed, and still does: names of policies, ``voice_mismatch``
-    (until a check has compared the voice anew) and ``full_authentication``. It may be about the member before."""
-    member_before: str | None = None
-    """Who that member is."""
-    mismatched_members: tuple[str, ...] = ()
-    """Members who stood on the call before, and whose voice it was not."""
-    authenticated_members: tuple[str, ...] = ()
-    """Members as whom the voice was authenticated in this call."""
+    """What stood on the service's record then, and still does: names of policies, ``voice_mismatch`` (until a check has
+    compared the voice anew) and ``full_authentication``. It may be about the member before."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     expects_voice: bool = msgspec.field(name="voiceprint_seen", default=False)
     """A read has shown that a result of the voice of the member who is assigned now is to be expected."""

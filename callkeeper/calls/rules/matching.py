@@ -66,7 +66,8 @@ def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     If an effect does not follow from that, a person is asked what the law asks, where rules do more than watch.
     """
     verdict, asking = _by_rules(facts, book, institution_key), question(facts)
-    if asking is None or verdict.outcome in EFFECTS or not may_act(book, Outcome.ENROLL, institution_key):
+    watches_only = not any(may_act(book, outcome, institution_key) for outcome in EFFECTS)
+    if asking is None or verdict.outcome in EFFECTS or watches_only:
         return verdict
     return replace(verdict, outcome=Outcome.ASK, rule=asking.name, because=asking.meaning)
 

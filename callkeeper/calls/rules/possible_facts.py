@@ -45,7 +45,6 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("authenticated", True), ("manual", False)),
     (("authenticated", True), ("fully_authenticated", True)),
     (("green", True), ("red", False)),
-    (("status", CallStatus.FULL_AUTHENTICATION.value), ("fully_authenticated", True)),
     (("paused_entirely", True), ("paused", True)),
     (("status", CallStatus.CALL_ENDED.value), ("ended", True)),
     (("status", CallStatus.VOICE_OPT_OUT.value), ("opted_out", True)),
@@ -262,6 +261,11 @@ class World:
         return [
             (without(domains, by_hand), only("enrolled", True), only("unenrolled", True)),
             (only("green", False), only("authenticated", True), *by_voice),
+            (
+                without(domains, only("status", CallStatus.FULL_AUTHENTICATION.value)),
+                only("fully_authenticated", True),
+                only("member_changed", True),
+            ),
             *equivalent(only("green_policy", True), [*by_voice, by_hand], domains),
         ]
 

@@ -101,9 +101,7 @@ class EarlierCalls:
         stored = {kind for one in earlier.values() for kind in one.kinds}
         earlier.pop(marks.person_id, None)
         former = [
-            (person_id, was, still_holding(was, call, kinds, policies))
-            for person_id, was in earlier.items()
-            if person_id is not None
+            (person_id, was, still_holding(was, kinds)) for person_id, was in earlier.items() if person_id is not None
         ]
         lasting = tuple([still for _, _, still in former if still.kinds])
         # The number is the caller's, whoever stands on the call: what holds of a member before was shown by this caller.

@@ -8,6 +8,7 @@ A copy that was interrupted begins anew. Only one that is complete counts, and i
 this release has worked, unless somebody says so.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -32,8 +33,24 @@ LEFT_OUT: Final = {
 """Kinds of keys that are made anew within a minute. What is parked is due at once instead."""
 
 Fields = dict[bytes, bytes]
+
+
+def _item(fields: Fields) -> Fields:
+    """Return an item whose record tells that its checks were answered for another member, or before there was one."""
+    record = json.loads(fields.get(b"rec") or b"{}")
+    member, answered_for = record.get("person_id") or "", record.pop("answered_for", None)
+    if answered_for is None:
+        return fields
+    if answered_for != member:
+        record |= {
+            "unusable_answers": record.get("history", {}).get("answered", 0),
+            "member_changed": bool(member and answered_for),
+        }
+    return {**fields, b"rec": json.dumps(record).encode()}
+
+
 REWRITTEN: Final[Mapping[str, Callable[[Fields], Fields]]] = {
-    "item": lambda fields: fields,
+    "item": _item,
     "epoch": lambda fields: fields,
 }
 """Kinds of hashes that are read and written anew: each function returns one in this release's form. All other keys are

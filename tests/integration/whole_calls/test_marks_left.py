@@ -91,30 +91,13 @@ async def test_distrust_that_is_taken_back_leaves_no_member_of_the_call_suspecte
     assert await marked(rig) == set()
 
 
-@pytest.mark.parametrize("shown_by", ["voice", "desk", ""])
-async def test_wrong_member_is_not_suspected_once_the_caller_is_known(rig: Rig, shown_by: str) -> None:
-    """The voice did not match, because the agent had chosen the wrong member. Without a proof it may have been a try."""
-    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
-    call = await rig.begin_call(H(Kind.MISMATCH, 5), H(Kind.END, 300), run_s=40)
-    call.provider.is_mismatch = False
-    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
-    await rig.run(20)
-    if shown_by == "voice":
-        rig.stage.happen(call, Kind.GREEN)
-    elif shown_by == "desk":
-        await rig.note(call, replace(verified(rig), person_id="p-2"))
-    await rig.run(400)
-    assert (await marked(rig), await numbers_marked(rig, call)) == ((set(), 0) if shown_by else ({"p-1"}, 1))
-
-
-async def test_caller_whose_voice_was_not_the_first_members_is_known_by_the_number(rig: Rig) -> None:
+async def test_caller_whose_device_is_a_risk_is_known_by_the_number(rig: Rig) -> None:
     """He was taken for p-1, then says that he is p-2. When he calls again as p-2, a person is asked."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
     prepaid = "5559999999"
-    first = await rig.begin_call(H(Kind.MISMATCH, 5), H(Kind.END, 80), phone_number=prepaid, persons=[], run_s=5)
+    first = await rig.begin_call(H(Kind.HIGH_RISK, 5), H(Kind.END, 80), phone_number=prepaid, persons=[], run_s=5)
     rig.stage.happen(first, Kind.CLAIMED, "zed", "p-1")
     await rig.run(40)
-    first.provider.is_mismatch = False
     rig.stage.happen(first, Kind.CLAIMED, "zed", "p-2")
     await rig.run(60)
     script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100))

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from callkeeper.calls.assign_folding import assigned, unassigned
 from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.member_evidence import usable_answers
 from callkeeper.calls.note_folding import fold_note
+from callkeeper.calls.record import History
 from tests.records import with_stored
 from tests.unit.calls.specimens import BOOK, LISTED, NOW, call, read_again, reading
 
@@ -52,7 +54,7 @@ def test_person_of_an_operator_stays_theirs_after_our_assign(is_operators: bool)
 @pytest.mark.parametrize("shown", [None, "p-2"])
 def test_call_whose_assign_was_ignored_is_nobodys(shown: str | None) -> None:
     """Unless details name somebody: that is not whom we had assigned."""
-    known = call(person_id=shown or "p-1", answered_for="p-1", assigned_person_id="p-1", assigned_as="bot")
+    known = call(person_id=shown or "p-1", history=History(answered=3), assigned_person_id="p-1", assigned_as="bot")
     found = unassigned(with_stored(known, reading=reading(person_id=shown)))
     assert (found.ledger.assigned_person_id, found.ledger.assigned_as) == (None, None)
-    assert (found.seen.person_id, found.seen.answered_for) == ((None, "") if shown is None else (shown, "p-1"))
+    assert (found.seen.person_id, usable_answers(found.seen)) == ((None, 0) if shown is None else (shown, 3))

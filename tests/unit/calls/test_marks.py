@@ -10,7 +10,7 @@ from callkeeper.calls.fact_derivation import has_opted_in
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds, verified, word
 
 BY_PASSCODE: dict[str, Any] = {"identity": verified(by_desk=False), "assigned_person_id": "p-1"}
-BY_VOICE: dict[str, Any] = {"authenticated_seen": True, "authenticated_members": ("p-1",)}
+BY_VOICE: dict[str, Any] = {"authenticated_seen": True}
 CORRECTED = replace(word(person_id="p-2"), said_at=NOW + seconds(1))
 OPT_INS: dict[str, tuple[dict[str, Any], bool]] = {
     "nobody has verified the caller": ({}, False),
@@ -23,7 +23,11 @@ OPT_INS: dict[str, tuple[dict[str, Any], bool]] = {
     "the service has": (BY_PASSCODE, True),
     "the voice has": (BY_VOICE, True),
     "the voice has, and a person calls another one": ({**BY_VOICE, "assign_wish": CORRECTED}, False),
-    "the voice has, as another": ({**BY_PASSCODE, "authenticated_members": ("p-2",)}, False),
+    "a person has, before another member came": ({"identity": replace(verified(), is_past=True)}, False),
+    "the service has, before another member came": (
+        {**BY_PASSCODE, "identity": replace(verified(by_desk=False), is_past=True)},
+        False,
+    ),
     "the voice was enrolled": ({"enroll": Effect(state=EffectState.APPLIED, person_id="p-1")}, True),
     "it was enrolled as another's": ({"enroll": Effect(state=EffectState.APPLIED, person_id="p-2")}, False),
     "nobody is assigned": ({**BY_VOICE, "person_id": None}, False),

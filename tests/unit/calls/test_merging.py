@@ -15,9 +15,8 @@ from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
 from callkeeper.calls.record import Asked, Call, Candidate, History, Marks, Phase, Reason
-from callkeeper.calls.seen_folding import of_member
 from tests.records import stored_value, with_stored
-from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
+from tests.unit.calls.specimens import INSTANTS, NOW, call, read_again, reading, verified, word
 
 WISHES: dict[str, Any] = {
     "check_wish": word(),
@@ -39,7 +38,7 @@ P_3, P_4 = Marks(person_id="p-3"), Marks(person_id="p-4")
 EARLIER = NOW - timedelta(minutes=9)
 FLAGS = {
     "seen": "authenticated full_authentication rejected enrolled unenrolled opted_out opted_in mismatch risky_device red "
-    "pending failed_feedback expects_voice was_named had_several_candidates",
+    "pending failed_feedback expects_voice was_named had_several_candidates recognised member_changed",
     "life": "was_live",
     "plan": "is_age_unknown",
     "statements": "were_made",
@@ -53,16 +52,13 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "seen.core_username": ("ann", "bob", "ann"),
     "seen.candidates": ((Candidate(person_id="p-1"),), (Candidate(person_id="p-2"),), (Candidate(person_id="p-1"),)),
     "seen.of_another": (("Red",), ("Green",), ("Red", "Green")),
-    "seen.member_before": ("p-2", "p-3", "p-2"),
-    "seen.mismatched_members": (("p-2",), ("p-3",), ("p-2", "p-3")),
-    "seen.authenticated_members": (("p-2",), ("p-3",), ("p-2", "p-3")),
     "seen.frauds": (("v-2",), ("v-3",), ("v-2", "v-3")),
     "seen.history": (
         History(answered=1, signs={"red": 1}),
         History(answered=2, signs={"red": 2}),
         History(answered=3, signs={"red": 3}),
     ),
-    "seen.answered_for": ("p-1", "", "p-1"),
+    "seen.unusable_answers": (1, 2, 3),
     "plan.watch_from": (NOW, EARLIER, NOW),
     "plan.next_check_at": (NOW, EARLIER, NOW),
     "plan.recheck_from": (NOW, EARLIER, NOW),
@@ -181,55 +177,50 @@ def test_merge_counts_the_request_of_an_effect_that_was_withdrawn(state: EffectS
         assert merged(call(enroll=ours), call(voice_id="alt-1", enroll=theirs), NOW).ledger.enroll == lost
 
 
-def test_fold_of_a_merge_takes_no_evidence_about_another_person() -> None:
-    """What the voice showed of the member who stood on one record says nothing of the one on the other."""
-    voice = {
-        "authenticated_seen": True,
-        "full_authentication_seen": True,
-        "mismatch_seen": True,
-        "voiceprint_seen": True,
-        "answered_for": "p-2",
-        "history": History(answered=6, policies={"Green Voice": 2}, signs={"voice_mismatch": 4}),
-    }
-    other = call(voice_id="alt-1", person_id="p-2", red_seen=True, **voice)
-    seen = fold_note(call(answered_for="p-1", history=History(answered=1)), Merged(call=other), NOW)[0].seen
-    assert True not in {seen.authenticated, seen.full_authentication, seen.mismatch, seen.expects_voice}
-    assert seen.history == History(answered=7, policies={"Green Voice": 0})
-    assert seen.red
-    assert usable_answers(seen) == 1
-    assert of_member(seen, "p-2").mismatch
-    assert seen.authenticated_members == ("p-2",)
-    silent = call(voice_id="alt-1", person_id="p-2")
-    assert fold_note(call(), Merged(call=silent), NOW)[0].seen.authenticated_members == ()
-    assert not of_member(fold_note(call(), Merged(call=silent), NOW)[0].seen, "p-2").mismatch
+VOICE: dict[str, Any] = {
+    "authenticated_seen": True,
+    "full_authentication_seen": True,
+    "recognised": True,
+    "mismatch_seen": True,
+    "voiceprint_seen": True,
+    "checks_used": 3,
+    "history": History(answered=6, policies={"Green Voice": 2}, signs={"voice_mismatch": 4}),
+}
 
 
-def test_fold_of_a_merge_takes_the_evidence_of_a_record_whose_member_is_the_same_or_unknown() -> None:
-    """What it shows of the voice counts, and is not remembered as another member's."""
-    voice = History(answered=4, policies={"Green Voice": 4}, signs={"voice_mismatch": 4})
-    for ours, theirs in (("p-1", "p-1"), (None, "p-1"), ("p-1", None)):
-        shown: dict[str, Any] = {"authenticated_seen": True, "mismatch_seen": True, "history": voice}
-        other = call(voice_id="alt-1", person_id=theirs, answered_for="p-1", **shown)
-        seen = fold_note(call(person_id=ours), Merged(call=other), NOW)[0].seen
-        assert (seen.authenticated, seen.mismatch, seen.history) == (True, True, voice)
-        assert (seen.authenticated_members, seen.mismatched_members) == ((), ())
-        assert usable_answers(seen) == voice.answered
-
-
-@pytest.mark.parametrize("ours", [None, "p-1"])
-@pytest.mark.parametrize("theirs", [None, "p-1"])
-def test_merge_keeps_the_answers_of_checks_for_the_same_member(ours: str | None, theirs: str | None) -> None:
-    """Answers are another member's only if both records know whose theirs are (None: no check was answered)."""
-    one, other = (
-        call(voice_id=voice_id, answered_for=person_id, history=History(answered=mask))
-        for voice_id, person_id, mask in (("v-1", ours, 1), ("alt-1", theirs, 2))
+@pytest.mark.parametrize(("first", "second"), [(VOICE, {}), ({}, VOICE), (VOICE, VOICE)])
+def test_records_of_two_members_show_a_call_whose_member_was_changed(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    """What the voice showed in either of them counts for and against nobody; what was red or of the device stays."""
+    left = reading(person_id="p-2", policies=("Green Voice",))
+    other = call(voice_id="alt-1", person_id="p-2", red_seen=True, risky_device_seen=True, reading=left, **second)
+    joint = fold_note(call(**first), Merged(call=other), NOW)[0]
+    seen = joint.seen
+    assert (seen.person_id, seen.member_changed, seen.red, seen.risky_device) == ("p-1", True, True, True)
+    assert not (
+        seen.authenticated or seen.full_authentication or seen.recognised or seen.mismatch or seen.expects_voice
     )
-    assert usable_answers(merged(one, other, NOW).seen) == 3
+    assert seen.history == History(answered=6, policies={"Green Voice": 0})
+    assert usable_answers(seen) == 0
+    assert not read_again(joint, policies=("Green Voice",)).seen.recognised
 
 
-def test_merge_knows_a_mismatch_of_the_member_whom_only_the_other_record_names() -> None:
-    """Our record knows that it is not the voice of that member, and named nobody when the other one did."""
-    assert merged(call(person_id=None, mismatched_members=("p-1",)), call(voice_id="alt-1"), NOW).seen.mismatch
+def test_records_of_two_members_who_were_never_checked_show_no_change() -> None:
+    """As in one record, the first member was a mistake that nothing followed from."""
+    seen = merged(call(), call(voice_id="alt-1", person_id="p-2"), NOW).seen
+    assert (seen.person_id, seen.member_changed) == ("p-1", False)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("p-1", "p-1"), (None, "p-1"), ("p-1", None)])
+def test_fold_of_a_merge_takes_the_evidence_of_a_record_whose_member_is_the_same_or_unknown(
+    ours: str | None, theirs: str | None
+) -> None:
+    """What it shows of the voice counts."""
+    seen = fold_note(call(person_id=ours), Merged(call=call(voice_id="alt-1", person_id=theirs, **VOICE)), NOW)[0].seen
+    assert (seen.person_id, seen.member_changed, seen.recognised, seen.mismatch) == ("p-1", False, True, True)
+    assert seen.history == VOICE["history"]
+    assert usable_answers(seen) == 6
 
 
 STATEMENTS = (

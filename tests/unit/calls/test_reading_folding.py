@@ -269,6 +269,7 @@ def test_fold_of_a_reading_begins_the_watch_once() -> None:
         ({"assigned_person_id": None}, False),
         ({"assigned_person_id": "p-2"}, False),
         ({"assigned_person_id": None, "person_id": None}, False),
+        ({"core_username": "ann", "person_id": None}, False),
     ],
 )
 def test_answer_of_a_check_tells_of_the_voice_of_an_assigned_member_before_the_end(
@@ -334,14 +335,15 @@ def test_voice_is_authenticated_by_nothing_that_an_enroll_writes_too(
     assert read_again(folded).seen.authenticated is is_authenticated
 
 
-def test_member_as_whom_a_green_policy_shows_the_voice_is_remembered() -> None:
-    """Once; and nobody, where nobody is assigned or no policy is green."""
+def test_voice_that_a_green_policy_shows_to_be_the_members_is_remembered() -> None:
+    """Not where nobody is assigned."""
     green: dict[str, Any] = {"policies": ("Green Voice Authentication",)}
     recognised = read_again(call(), **green)
-    assert recognised.seen.authenticated_members == ("p-1",)
-    assert read_again(recognised, **green).seen.authenticated_members == ("p-1",)
-    assert read_again(call()).seen.authenticated_members == ()
-    assert read_again(call(person_id=None), **green, person_id=None).seen.authenticated_members == ()
+    assert recognised.seen.recognised
+    assert read_again(recognised).seen.recognised
+    assert not read_again(call()).seen.recognised
+    assert not read_again(call(person_id=None), **green, person_id=None).seen.recognised
+    assert read_again(call(person_id=None), **green).seen.recognised
 
 
 def test_case_that_names_the_alternate_id_is_about_this_call() -> None:

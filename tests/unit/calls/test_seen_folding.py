@@ -1,18 +1,12 @@
-"""Tests of what is kept of what a call showed: what another member showed says nothing of this one."""
+"""Tests of what is kept of what a call showed: once its member was changed, the voice says nothing of anybody."""
+
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from callkeeper.calls.record import History, Seen
-from callkeeper.calls.seen_folding import (
-    FULL_AUTHENTICATION,
-    MISMATCH,
-    in_doubt,
-    of_member,
-    shown_of_voice,
-    with_answered_check,
-)
-from tests.unit.calls.specimens import reading
+from callkeeper.calls.seen_folding import FULL_AUTHENTICATION, MISMATCH, of_member, shown_of_voice, with_answered_check
+from tests.unit.calls.specimens import call, read_again, reading
 
 GREEN, RED = "Green Voice", "Red Device"
 
@@ -24,85 +18,83 @@ GREEN, RED = "Green Voice", "Red Device"
         ({"policies": (GREEN, RED)}, (GREEN, RED)),
         ({"status": "VoiceMismatch"}, (MISMATCH,)),
         ({"is_voice_mismatch": True}, (MISMATCH,)),
-        ({"status": "FullAuthentication"}, ()),
-        ({"status": "FullAuthentication", "is_voice_verified": True}, (FULL_AUTHENTICATION,)),
+        ({"status": "FullAuthentication"}, (FULL_AUTHENTICATION,)),
         ({"is_voice_verified": True}, ()),
     ],
 )
 def test_reading_shows_of_the_voice(reading_shows: dict[str, object], words: tuple[str, ...]) -> None:
-    """Policies, a mismatch in either form, and an authentication that the voice brought."""
+    """Policies, a mismatch in either form, and an authentication."""
     assert shown_of_voice(reading(**reading_shows)) == words
     assert shown_of_voice(None) == ()
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "doubtful"),
-    [
-        (Seen(person_id="p-1"), "p-1", ()),
-        (Seen(), "p-1", ()),
-        (Seen(person_id="p-1"), "p-2", (GREEN, RED)),
-        (Seen(person_id="p-2", member_before="p-1", of_another=(GREEN,)), "p-2", (GREEN,)),
-        (Seen(person_id="p-2", member_before="p-1", of_another=(GREEN,)), "p-1", (RED,)),
-        (Seen(person_id="p-2", member_before="p-1", of_another=(GREEN,)), "p-3", (GREEN, RED)),
-    ],
-)
-def test_evidence_in_doubt(before: Seen, now: str, doubtful: tuple[str, ...]) -> None:
-    """What stood there under another member; a member who comes back gets their own back, and not the other's."""
-    assert in_doubt(before, now, (GREEN, RED)) == doubtful
+SHOWN: dict[str, Any] = {
+    "a green policy": {"policies": (GREEN,)},
+    "authentication": {"status": "FullAuthentication", "is_voice_verified": True},
+    "an enroll": {"status": "FullAuthentication"},
+    "a mismatch": {"is_voice_mismatch": True},
+    "its status": {"status": "VoiceMismatch"},
+}
 
 
-def test_evidence_in_doubt_that_is_gone_is_in_doubt_no_longer() -> None:
-    """If the service applies a policy anew after it was gone, the voice was compared anew."""
-    assert in_doubt(Seen(person_id="p-2", of_another=(GREEN,)), "p-2", (RED,)) == ()
+@pytest.mark.parametrize("checks_used", [0, 3])
+@pytest.mark.parametrize("members", [("p-2",), ("p-2", "p-1"), ("p-2", "p-3")], ids=" ".join)
+@pytest.mark.parametrize("comes", ["before", "with the change"])
+@pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
+def test_what_the_voice_showed_up_to_a_change_of_the_member_counts_for_nobody(
+    shown: dict[str, Any], comes: str, members: tuple[str, ...], checks_used: int
+) -> None:
+    """Until the service shows something new: it was gone, and came again. Nor does it if the first member is back."""
+    record = call(checks_used=checks_used)
+    if comes == "before":
+        record = read_again(record, **shown)
+        seen = record.seen
+        assert (seen.recognised or seen.mismatch or seen.full_authentication, seen.member_changed) == (True, False)
+    for member in members:
+        record = read_again(record, **{**shown, "person_id": member})
+    for _ in range(2):
+        seen = record.seen
+        assert seen.member_changed
+        assert not (seen.authenticated or seen.full_authentication or seen.recognised or seen.mismatch)
+        record = read_again(record, **{**shown, "person_id": members[-1]})
+    anew = read_again(read_again(record, person_id=members[-1]), **{**shown, "person_id": members[-1]}).seen
+    assert anew.recognised or anew.mismatch or anew.full_authentication
+    assert anew.member_changed
 
 
-def test_voice_of_the_member_before_is_forgotten() -> None:
-    """What is not of the voice stays: an opt-out, a risky device, that it was red."""
+def test_member_who_is_changed_before_the_first_check_is_an_ordinary_one() -> None:
+    """Nothing was shown of the voice yet. That a result is to be expected was said of the member before."""
+    seen = of_member(Seen(person_id="p-1", expects_voice=True, red=True), "p-2", 0)
+    assert seen == Seen(person_id="p-2", red=True)
+    assert of_member(seen, "p-3", 1).member_changed
+
+
+def test_what_is_not_of_the_voice_stays() -> None:
+    """An opt-out, a risky device, that it was red."""
     before = Seen(
         person_id="p-1",
         reading=reading(policies=(GREEN,)),
-        authenticated=True,
-        full_authentication=True,
-        mismatch=True,
         red=True,
         risky_device=True,
         opted_out=True,
         history=History().with_answer(1, (GREEN,), ("voice_mismatch", "high_risk_device")),
     )
-    seen = of_member(before, "p-2")
-    assert (seen.authenticated, seen.full_authentication, seen.mismatch) == (False, False, False)
-    assert seen.authenticated_members == ("p-1",)
+    seen = of_member(before, "p-2", 1)
     assert (seen.red, seen.risky_device, seen.opted_out) == (True, True, True)
     assert (set(seen.history.policies.values()), set(seen.history.signs)) == ({0}, {"high_risk_device"})
-    assert (seen.of_another, seen.member_before) == ((GREEN,), "p-1")
-
-
-def test_what_the_voice_was_not_is_remembered_by_member() -> None:
-    """A mismatch counts again for the member it was of, and for nobody else; so does a voice that was recognised."""
-    first = Seen(person_id="p-1", mismatch=True, authenticated=True, expects_voice=True)
-    second = of_member(first, "p-2")
-    assert (second.mismatch, second.mismatched_members, second.expects_voice) == (False, ("p-1",), False)
-    assert second.authenticated_members == ("p-1",)
-    again = of_member(second, "p-1")
-    assert (again.mismatch, again.mismatched_members) == (True, ("p-1",))
-    third = of_member(again, "p-3")
-    assert (third.mismatched_members, third.authenticated_members) == (("p-1",), ("p-1",))
-    fourth = of_member(replace(third, mismatch=True, authenticated=True), "p-4")
-    assert (fourth.mismatched_members, fourth.authenticated_members) == (("p-1", "p-3"), ("p-1", "p-3"))
-    recognised = of_member(replace(third, authenticated=True, authenticated_members=("p-3",)), "p-1")
-    assert recognised.authenticated_members == ("p-3",)
+    assert seen.of_another == (GREEN,)
 
 
 @pytest.mark.parametrize("person_id", [None, "p-1"])
 def test_voice_is_kept_while_the_member_stays(person_id: str | None) -> None:
     """A reading that names nobody says nothing new of whom the call is."""
     before = Seen(person_id="p-1", authenticated=True, mismatch=True)
-    assert of_member(before, person_id) is before
+    assert of_member(before, person_id, 3) is before
 
 
 def test_voice_is_kept_when_the_first_member_is_assigned() -> None:
     """Before that, the call was nobody's: the provider may have compared the voice by the number."""
-    assert of_member(Seen(authenticated=True), "p-1") == Seen(authenticated=True, person_id="p-1")
+    assert of_member(Seen(authenticated=True), "p-1", 3) == Seen(authenticated=True, person_id="p-1")
 
 
 def test_mismatch_counts_once_a_check_has_compared_the_voice() -> None:

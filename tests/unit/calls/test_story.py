@@ -107,9 +107,9 @@ def test_story_says_why_a_question_that_was_closed_is_asked_again() -> None:
 
 def test_story_explains_a_fact_that_the_law_names() -> None:
     """A fact that forbids by itself has the article's sentence when it becomes true."""
-    (line,) = told(Entry(at=at(1), what="facts", facts={"voice_of_another": True, "high_risk_device": True}))
-    assert [each.name for each in line.meanings] == ["voice_of_another"]
-    assert "only a person's verification" in line.meanings[0].words
+    (line,) = told(Entry(at=at(1), what="facts", facts={"member_changed": True, "high_risk_device": True}))
+    assert [each.name for each in line.meanings] == ["member_changed"]
+    assert "only a person's word" in line.meanings[0].words
 
 
 @pytest.mark.parametrize(

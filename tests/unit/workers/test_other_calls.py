@@ -19,7 +19,7 @@ from workers.other_calls import find_beside
 BY_SERVICE = NOW + timedelta(hours=1)
 """When the call began, by the service's clock, which is ahead."""
 
-KNOWN: dict[str, Any] = {"person_id": "p-1", "authenticated_members": ("p-1",), "hinted_at": NOW - seconds(31)}
+KNOWN: dict[str, Any] = {"person_id": "p-1", "recognised": True, "hinted_at": NOW - seconds(31)}
 OTHER: dict[str, Any] = {**KNOWN, "voice_id": "v-2"}
 BESIDE: dict[str, tuple[dict[str, Any], bool]] = {
     "it goes on": ({}, True),
@@ -29,12 +29,12 @@ BESIDE: dict[str, tuple[dict[str, Any], bool]] = {
     "its end was read late, and was late": ({"end_seen_at": NOW, "changed_at_end": BY_SERVICE + seconds(0.1)}, True),
     "it was lost after this one began": ({"settled_at": NOW - seconds(30.9)}, True),
     "it was lost before": ({"settled_at": NOW - seconds(31)}, False),
-    "verified by a person": ({"authenticated_members": (), "identity": verified()}, True),
-    "verified by the service": ({"authenticated_members": (), "identity": verified(by_desk=False)}, True),
-    "verified as another": ({"authenticated_members": (), "identity": replace(verified(), person_id="p-2")}, False),
-    "enrolled by somebody": ({"authenticated_members": (), "enrolled_seen": True}, True),
-    "nothing is known of it": ({"authenticated_members": ()}, False),
-    "as another": ({"person_id": "p-2", "authenticated_members": ("p-2",)}, False),
+    "verified by a person": ({"recognised": False, "identity": verified()}, True),
+    "verified by the service": ({"recognised": False, "identity": verified(by_desk=False)}, True),
+    "verified as another": ({"recognised": False, "identity": replace(verified(), person_id="p-2")}, False),
+    "enrolled by somebody": ({"recognised": False, "enrolled_seen": True}, True),
+    "nothing is known of it": ({"recognised": False}, False),
+    "as another": ({"person_id": "p-2", "recognised": True}, False),
     "as the member before": ({"person_id": "p-2"}, False),
     "rejected": ({"rejected_seen": True}, False),
 }

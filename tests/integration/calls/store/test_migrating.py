@@ -3,6 +3,7 @@
 The older layout of these tests is today's without its number. tests/rollout/test_migration.py has that of a release.
 """
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import sleep
@@ -119,6 +120,20 @@ async def test_opt_out_outlives_the_record_that_the_older_release_kept_it_in(
     )
     assert found.seen.earlier_marks is not None
     assert found.seen.earlier_marks.kinds == (Mark.OPTED_OUT,)
+
+
+@pytest.mark.parametrize(
+    ("answered_for", "unusable", "is_changed"), [(None, 1, None), ("p-2", 1, None), ("", 3, False), ("p-1", 3, True)]
+)
+def test_checks_that_were_answered_for_another_member_count_for_nobody(
+    old: Any, answered_for: str | None, unusable: int, is_changed: bool | None
+) -> None:
+    """The older release compared members for that, each time. The last check before the copy tells."""
+    record = {"person_id": "p-2", "unusable_answers": 1, "history": {"answered": 3}, "answered_for": answered_for}
+    old.hset(f"{OLD}item:{A.member}", "rec", json.dumps(record))
+    Migration(old, Keys()).copy()
+    copied = json.loads(old.hget(f"{NEW}item:{A.member}", "rec"))
+    assert (copied["unusable_answers"], copied.get("member_changed")) == (unusable, is_changed)
 
 
 async def test_who_goes_on_with_either_half_knows_what_the_other_may_have_done(old: Any, redis_url: str) -> None:
