@@ -100,7 +100,7 @@ async def test_distrust_that_was_never_carried_out_needs_a_person(courier: Couri
     courier.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
     await courier.note(call, distrust(courier, "r1"))
     await courier.run(60)
-    assert not await courier.queries.attention()
+    assert list((await courier.queries.attention()).values()) == ["asked by rule 'member_changed'"]
     await courier.run(100)
     record = await courier.record(call)
     assert (record.is_settled, record.life.reason, call.rejected) == (True, Reason.UNDECIDED, False)
@@ -145,7 +145,7 @@ async def test_distrust_that_a_pause_held_for_more_than_a_day_needs_a_person(rig
 async def test_distrust_that_the_rules_do_not_carry_out_needs_nobody_by_itself(
     sandbox_asgi: Asgi, redis: Redis, rules: str
 ) -> None:
-    """Whoever installed the rules knows that they only watch; and a question about the caller is listed anyway."""
+    """Whoever installed the rules knows that they only watch; and who the caller is, is asked anyway."""
     asking = Rule("distrusted", (("distrusted", True),), Outcome.ASK, "Look.")
     other = Rule("known", (("fraud", True), ("voice_mismatch", True)), Outcome.REJECT, "A known fraudster.")
     book = load_rules(rules) if rules == "watch-only" else with_rules(SHIPPED, rules=(asking, other, SHIPPED.rules[-1]))
@@ -156,7 +156,7 @@ async def test_distrust_that_the_rules_do_not_carry_out_needs_nobody_by_itself(
     rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
     await rig.run(200)
     assert (await rig.record(call)).is_settled
-    asked = ["asked by rule 'distrusted'"] if rules == "asks" else []
+    asked = ["asked by rule 'member_changed'"] if rules == "asks" else []
     assert list((await rig.queries.attention()).values()) == asked
 
 

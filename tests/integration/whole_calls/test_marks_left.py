@@ -105,7 +105,8 @@ async def test_caller_whose_device_is_a_risk_is_known_by_the_number(rig: Rig) ->
     rig.stage.happen(second, Kind.CLAIMED, "zed", "p-2")
     await rig.run(200)
     assert "enroll" not in rig.ledger(second)
-    assert list((await rig.queries.attention()).values()) == ["asked by rule 'verified, but suspected before'"]
+    asked_by = ["asked by rule 'member_changed'", "asked by rule 'verified, but suspected before'"]
+    assert list((await rig.queries.attention()).values()) == asked_by
     [decision] = [line for line in await rig.trail(second) if line.kind == "ask"]
     assert decision.earlier_calls == {"suspected_before": first.voice_id}
     story = story_of(recorded(await rig.record(second), await rig.trail(second)))

@@ -115,18 +115,3 @@ async def test_second_entry_in_the_queue_makes_no_mismatch_forgotten(sandbox_asg
     await rig.run(200)
     record = await rig.record(call)
     assert (record.seen.person_id, record.seen.mismatch, rig.ledger(call).get("enroll")) == ("p-1", True, None)
-
-
-async def test_mismatch_counts_again_for_a_member_who_comes_back(rig: Rig) -> None:
-    """An operator put another member on the call by mistake, and corrected it ten seconds later."""
-    rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
-    call = await rig.begin_call(*MISMATCHED, run_s=50)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
-    await rig.run(10)
-    assert not (await rig.record(call)).seen.mismatch
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
-    await rig.run(10)
-    rig.stage.happen(call, Kind.MFA_VALIDATED)
-    await rig.run(200)
-    record = await rig.record(call)
-    assert (record.seen.person_id, record.seen.mismatch, rig.ledger(call).get("enroll")) == ("p-1", True, None)

@@ -198,9 +198,7 @@ def test_records_of_two_members_show_a_call_whose_member_was_changed(
     joint = fold_note(call(**first), Merged(call=other), NOW)[0]
     seen = joint.seen
     assert (seen.person_id, seen.member_changed, seen.red, seen.risky_device) == ("p-1", True, True, True)
-    assert not (
-        seen.authenticated or seen.full_authentication or seen.recognised or seen.mismatch or seen.expects_voice
-    )
+    assert not any((seen.authenticated, seen.full_authentication, seen.recognised, seen.mismatch, seen.expects_voice))
     assert seen.history == History(answered=6, policies={"Green Voice": 0})
     assert usable_answers(seen) == 0
     assert not read_again(joint, policies=("Green Voice",)).seen.recognised

@@ -55,7 +55,7 @@ def test_what_the_voice_showed_up_to_a_change_of_the_member_counts_for_nobody(
     for _ in range(2):
         seen = record.seen
         assert seen.member_changed
-        assert not (seen.authenticated or seen.full_authentication or seen.recognised or seen.mismatch)
+        assert not any((seen.authenticated, seen.full_authentication, seen.recognised, seen.mismatch))
         record = read_again(record, **{**shown, "person_id": members[-1]})
     anew = read_again(read_again(record, person_id=members[-1]), **{**shown, "person_id": members[-1]}).seen
     assert anew.recognised or anew.mismatch or anew.full_authentication
