@@ -1,14 +1,11 @@
 """Authenticates pushes: the sender must send every configured header with exactly the configured value.
 
-While a secret is rotated there are two sets of headers: the current one, and the previous one until an instant.
+While a secret is rotated there are two sets of headers: the current one and the previous one.
 """
 
 import hmac
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Literal
-
-import msgspec
 
 from callkeeper.service.push_event import Headers
 
@@ -16,44 +13,32 @@ Sender = Literal["current", "previous"]
 """The set of headers that a sender has sent."""
 
 
-class HeaderSet(msgspec.Struct, frozen=True):
-    """One set of headers that authenticates a sender, and when it expires (None: never)."""
-
-    headers: Headers
-    until: datetime | None = None
-
-
 class PushAuthentication:
     """Recognises senders by their headers, compared as bytes and in constant time."""
 
-    def __init__(self, current: HeaderSet, previous: HeaderSet | None = None) -> None:
+    def __init__(self, current: Headers, previous: Headers | None = None) -> None:
         """Set up.
 
         Raises:
             ValueError: A set is empty, so everybody would be let in.
         """
-        sets: tuple[tuple[Sender, HeaderSet | None], ...] = (("current", current), ("previous", previous))
-        self._accepted = [(sender, _expected(known), known.until) for sender, known in sets if known is not None]
+        sets: tuple[tuple[Sender, Headers | None], ...] = (("current", current), ("previous", previous))
+        self._accepted = [(sender, _expected(known)) for sender, known in sets if known is not None]
 
-    def recognise(self, received: Sequence[tuple[bytes, bytes]], *, now: datetime) -> Sender | None:
+    def recognise(self, received: Sequence[tuple[bytes, bytes]]) -> Sender | None:
         """Return which set the headers match, or None.
 
         Args:
             received: Lower-case names and values, as in ASGI. A name that occurs twice never matches.
-            now: Aware UTC.
         """
-        matches = [
-            sender
-            for sender, expected, until in self._accepted
-            if _all_match(expected, received) and (until is None or now < until)
-        ]
+        matches = [sender for sender, expected in self._accepted if _all_match(expected, received)]
         return matches[0] if matches else None
 
 
-def _expected(known: HeaderSet) -> Sequence[tuple[bytes, bytes]]:
-    if not known.headers:
+def _expected(known: Headers) -> Sequence[tuple[bytes, bytes]]:
+    if not known:
         raise ValueError("no headers are configured, so everybody would be let in")
-    return [(name.encode("ascii"), value.reveal().encode("ascii")) for name, value in known.headers]
+    return [(name.encode("ascii"), value.reveal().encode("ascii")) for name, value in known]
 
 
 def _all_match(expected: Sequence[tuple[bytes, bytes]], received: Sequence[tuple[bytes, bytes]]) -> bool:

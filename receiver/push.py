@@ -194,7 +194,7 @@ class PushEndpoint:
         self, scope: Scope, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> Response | None:
         """Return the answer to a request whose body is not needed; None if it is."""
-        sender = self._authentication.recognise(pairs, now=self._now())
+        sender = self._authentication.recognise(pairs)
         if sender is None:
             return self._refuse_sender(network_of(scope.get("client")))
         if not is_plain_json(headers):

@@ -30,7 +30,7 @@ def worker_runtime(redis_url: str, config: ServiceConfig, log: FilteringBoundLog
         Redis.from_url(redis_url),
         keys=Keys(),
         kept_s=KEPT_S,
-        service=ServiceUse(config, lambda _: "bot", reconcile_s=5, queue_page=500, rps=None),
+        service=ServiceUse(config, lambda _: "bot", rps=None),
         institutions=institution_settings(),
         book=load_rules(None),
         outlets=Outlets(open_webhook_client=None, open_archive=None),

@@ -50,6 +50,12 @@ from workers.job_summary import JobSummary
 from workers.queue_pages import QueuePages
 from workers.service_gate import Wanted
 
+LIST_EVERY_S = 5.0
+"""Seconds between two searches for new calls of an institution while calls are live."""
+
+PAGE = 500
+"""Entries of the queue that are requested at once. Where the service refuses that many, they are halved."""
+
 LISTED_LATER_S = 3.0
 """If a breaker has just opened, the queue is looked at again after this many seconds. A probe that is answered makes it
 due before."""

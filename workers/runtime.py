@@ -43,7 +43,7 @@ from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
 from workers.managed_keys import InstitutionSettings
 from workers.outbox import Outbox
-from workers.queue_listing import Listing
+from workers.queue_listing import LIST_EVERY_S, PAGE, Listing
 from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 from workers.service_health import Probing
@@ -98,9 +98,6 @@ class ServiceUse:
     config: ServiceConfig
     requested_by: Callable[[str], str]
     """Returns the core username, by institution, for requests that no person asked for."""
-    reconcile_s: float
-    """How often a queue is listed, in seconds."""
-    queue_page: int
     rps: float | None
     """The most requests in a second; None: no limit of ours."""
 
@@ -310,7 +307,7 @@ class WorkerRuntime:
             counting=counting,
             cpu_share=CpuShare(time.thread_time),  # other threads do not hold up the loop
         )
-        listing = Listing(tools, service.reconcile_s, service.queue_page, on_due=self._wakeups.wake)
+        listing = Listing(tools, LIST_EVERY_S, PAGE, on_due=self._wakeups.wake)
         return tools, institutions, listing
 
     def _open_outboxes(self, unreadable: UnreadableLog) -> Iterator[Outbox]:

@@ -1,21 +1,17 @@
 """Posts outcomes to the configured webhook address, signed as in Standard Webhooks.
 
-The address could be made to point at an internal machine. So, unless private addresses are allowed, connections are
-made to public addresses only. The check is on the resolved address that is connected to. Behind an outgoing proxy, that
-checks which addresses are reached.
+The operator sets the address, and a bank's receiver is in its own network: it is posted to wherever the name leads.
 """
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from http.cookiejar import DefaultCookiePolicy
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -39,41 +35,6 @@ DEADLINE_S: Final = 5.0
 
 LONGEST_PAUSE_S: Final = 3600.0
 """The longest ``Retry-After`` that is followed, in seconds."""
-
-
-_NOT_PUBLIC_IPV4: Final = tuple(
-    map(
-        IPv4Network,
-        (
-            "0.0.0.0/8",  # this machine
-            "100.64.0.0/10",  # shared by customers of one carrier
-            "168.63.129.16/32",  # one cloud's own service for its machines; looks public
-            "192.0.0.0/24",  # protocol assignments
-            "192.88.99.0/24",  # relays of 6to4
-            "198.18.0.0/15",  # benchmarks
-            "224.0.0.0/3",  # multicast, reserved, broadcast
-        ),
-    )
-)
-"""Besides those that ``is_global`` excludes, which differ between versions of Python."""
-
-_PUBLIC_IPV6: Final = IPv6Network("2000::/3")
-"""The only part of IPv6 that is assigned to public hosts."""
-
-_NOT_PUBLIC_IPV6: Final = tuple(
-    map(
-        IPv6Network,
-        (
-            "2001::/23",  # protocol assignments; Teredo, which holds an IPv4 address
-            "2001:db8::/32",  # examples
-            "2002::/16",  # 6to4, which holds an IPv4 address
-            "3fff::/20",  # examples
-        ),
-    )
-)
-
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-"""Prefix through which a network without IPv4 reaches a public IPv4 address. The last 32 bits are that address."""
 
 
 class Answer(Enum):
@@ -112,10 +73,6 @@ class _WithoutReason(aiohttp.ClientResponse):
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
-class AddressRefused(OSError):
-    """The name resolves to an address that outcomes must not be sent to."""
-
-
 @dataclass(frozen=True, slots=True)
 class WebhookClient:
     """Posts to one webhook address."""
@@ -133,7 +90,6 @@ class WebhookClient:
         url: str,
         secrets: Sequence[Secret],
         *,
-        may_be_private: bool,
         resolver: AbstractResolver | None = None,
         ca_file: str | None = None,
         proxy: Proxy | None = None,
@@ -143,16 +99,14 @@ class WebhookClient:
         Args:
             url: An http or https address.
             secrets: Each is ``whsec_`` and the key in base64. Two while one is being rotated.
-            may_be_private: Whether the address may be this machine or one in a private network.
             resolver: Resolves names; None: the system's resolver.
             ca_file: PEM file of certificate authorities to trust instead of the system's.
-            proxy: The outgoing proxy. It resolves the name, so it decides which addresses are reached.
+            proxy: The outgoing proxy.
         """
         tls = ssl.create_default_context(cafile=ca_file)
 
         def session() -> aiohttp.ClientSession:
-            make_socket = None if may_be_private or proxy is not None else public_socket
-            connector = aiohttp.TCPConnector(limit=32, resolver=resolver, socket_factory=make_socket, ssl=tls)
+            connector = aiohttp.TCPConnector(limit=32, resolver=resolver, ssl=tls)
             return aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -231,29 +185,6 @@ class WebhookClient:
 
 def _ms_since(began_s: float) -> int:
     return round((monotonic() - began_s) * 1000)
-
-
-def public_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Create the socket for a connection if its address is public.
-
-    Raises:
-        AddressRefused: The address is this machine's, a private network's, or otherwise not public.
-    """
-    family, kind, protocol, _, place = address
-    if not is_public(str(place[0])):
-        raise AddressRefused("outcomes are sent to public addresses only")
-    return socket.socket(family, kind, protocol)
-
-
-def is_public(address: str) -> bool:
-    """Tell whether an address belongs to the public internet, also if it contains an IPv4 address."""
-    host = ip_address(address.partition("%")[0])
-    if isinstance(host, IPv6Address):
-        inner = host.ipv4_mapped or (IPv4Address(int(host) & 0xFFFF_FFFF) if host in _NAT64 else None)
-        if inner is None:
-            return host.is_global and host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)
-        host = inner
-    return host.is_global and not any(host in each for each in _NOT_PUBLIC_IPV4)
 
 
 def _judge(status: int) -> Answer:

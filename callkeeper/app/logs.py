@@ -38,9 +38,12 @@ _WRITERS: Final[list[LogWriter]] = []
 """What writes the lines of this process, if its log is set up."""
 
 
-def set_up_logging(log_format: str, *, sink: Sink | None = None) -> FilteringBoundLogger:
-    """Send our events and the libraries' messages to a file, as ``json`` or for a ``console``; return the logger."""
-    processors = _processors(log_format)
+def set_up_logging(*, sink: Sink | None = None, for_people: bool | None = None) -> FilteringBoundLogger:
+    """Send our events and the libraries' messages to standard output or a ``sink``; return the logger.
+
+    ``for_people``: as lines that people read, not JSON. By default, where standard output is a terminal.
+    """
+    processors = _processors(for_people=sink is None and sys.stdout.isatty() if for_people is None else for_people)
     wrapper = structlog.make_filtering_bound_logger(logging.INFO)
     telling = structlog.wrap_logger(structlog.ReturnLogger(), processors=processors, wrapper_class=wrapper)
     lines = LogWriter(_unbuffered(sys.stdout) if sink is None else sink, partial(_tell_lost, telling.bind()))
@@ -114,7 +117,7 @@ def _quote_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -
     return {key: value if is_visible(str(value)) else ascii(str(value)) for key, value in event.items()}
 
 
-def _processors(log_format: str) -> Sequence[Processor]:
+def _processors(*, for_people: bool) -> Sequence[Processor]:
     return (
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -122,7 +125,7 @@ def _processors(log_format: str) -> Sequence[Processor]:
         describe_exception,
         keep_to_vocabulary,
         *map(_reporting, _REPORTERS),
-        render_console if log_format == "console" else render_json,
+        render_console if for_people else render_json,
     )
 
 

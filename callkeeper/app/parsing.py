@@ -1,11 +1,8 @@
 """Reads one environment variable; every parser raises ValueError with what is wrong and never with the text itself."""
 
-import math
 import re
 import ssl
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -13,9 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from callkeeper.app.terminal import is_visible
-from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules import SHIPPED
-from callkeeper.calls.schedule.plan import schedule_faults
 from callkeeper.desk.access.configured_logins import Grant
 from callkeeper.desk.access.rights import Role, operator_in
 from callkeeper.service.endpoints import is_institution_key
@@ -105,19 +100,6 @@ def between(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def seconds(least: int, most: int) -> Callable[[str], float]:
-    """Return a parser of a number of seconds within bounds."""
-
-    def read(text: str) -> float:
-        number = math.nan
-        with suppress(ValueError):
-            number = float(text)
-        ensure(least <= number <= most, f"must be a number of seconds, {least} to {most}")
-        return number
-
-    return read
-
-
 def span(units: str, least: str, most: str) -> Callable[[str], int]:
     """Return a parser of a length of time within bounds, such as ``30m``, ``24h`` or ``14d``, in seconds."""
 
@@ -144,11 +126,6 @@ def _username(text: str) -> str:
 
 requested_by: Final = per_institution(_username, "username")
 keep_archive: Final = per_institution(span("yd", "1d", "9999y"), "length")
-
-
-def yes_or_no(text: str) -> bool:
-    """Read ``yes`` or ``no``."""
-    return one_of(("yes", "no"))(text) == "yes"
 
 
 def country(text: str) -> str:
@@ -181,27 +158,6 @@ def rules_file(text: str) -> Path:
     """Read the path of an existing rules file, or the name of a shipped one."""
     problem = f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}"
     return Path(text) if text in SHIPPED else existing_file(text, problem)
-
-
-def check_times(text: str) -> tuple[float, ...]:
-    """Read check times in seconds after assignment. The rules for those of a rules file apply."""
-    times = separated(seconds(0, 1_000_000_000))(text)
-    is_schedule = not schedule_faults(times, reserve=0)
-    ensure(
-        is_schedule, f"must be at most {CHECK_LIMIT} ascending numbers of seconds, comma-separated; no gap may shrink"
-    )
-    return times
-
-
-def until(text: str) -> datetime:
-    """Read an ISO date (through the end of that day, UTC) or an ISO instant with its zone."""
-    with suppress(ValueError, OverflowError):
-        return datetime.combine(date.fromisoformat(text), time(tzinfo=UTC)) + timedelta(days=1)
-    with suppress(ValueError, OverflowError):
-        instant = datetime.fromisoformat(text)
-        if instant.tzinfo is not None:
-            return instant.astimezone(UTC)
-    raise ValueError("must be an ISO date (2027-01-31) or an instant with its zone (2027-01-31T12:00:00Z), before 9999")
 
 
 def email(text: str) -> str:
@@ -237,14 +193,6 @@ def _grant(text: str) -> Grant:
 
 
 grants: Final = separated(_grant)
-
-
-def scope(text: str) -> str:
-    """Read the scope of a login request."""
-    words = text.split()
-    is_scope = words[0] == "openid" and all(map(VISIBLE.fullmatch, words))
-    ensure(is_scope, "must be words with blanks between them, openid first")
-    return " ".join(words)
 
 
 def public_url(text: str) -> str:

@@ -75,7 +75,7 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     require_extras(settings)
     require_single_redis(settings.store.redis)
     require_migrated(settings.store)
-    log = set_up_logging(settings.store.log_format)
+    log = set_up_logging()
     divert_crashes(log)
     if removed:
         log.info("secrets_removed", variables=removed)

@@ -6,7 +6,6 @@ holds the push secret. The text below a field explains its variable; docs/config
 
 import hmac
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -67,7 +66,7 @@ def _digests(key: Secret, values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
-    """Settings of every process: where the calls are kept, and the format of log lines."""
+    """Settings of every process: where the calls are kept."""
 
     redis_url: RedisLocation = required("REDIS_URL", parse_location, "redis://localhost:6379/0", secret=True)
     """Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0."""
@@ -79,14 +78,8 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """Prefix of our keys in Redis, so that several installations can share one server. Default ck."""
     keep_calls_s: int = defaulted("CALLKEEPER_KEEP_CALLS", parsing.span("mhd", "1m", "365d"), "14d", KEPT_S)
     """How long settled calls, their trails and the event log are kept: 1m to 365d. Default 14d."""
-    keep_events: int = defaulted("CALLKEEPER_KEEP_EVENTS", parsing.between(1000, 10_000_000), "100000", 100_000)
-    """How many events the event log holds at most, 1000 to 10000000. Default 100000."""
-    keep_figures_s: int = defaulted("CALLKEEPER_KEEP_FIGURES", parsing.span("mhd", "1h", "2d"), "1h", 3600)
-    """How long figures per minute are kept: 1h to 2d. Default 1h."""
     country: str = defaulted("CALLKEEPER_COUNTRY", parsing.country, "US", "US")
     """The country of phone numbers that people type without a country code, as two letters. Default US."""
-    log_format: str = defaulted("CALLKEEPER_LOG_FORMAT", parsing.one_of(("json", "console")), "json", "json")
-    """Format of log lines: json or console. Default json."""
 
     @property
     def redis(self) -> RedisLocation:
@@ -100,7 +93,7 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     @property
     def retention(self) -> Retention:
         """How long Redis keeps finished data."""
-        return Retention(calls_s=self.keep_calls_s, events=self.keep_events, figures_s=self.keep_figures_s)
+        return Retention(calls_s=self.keep_calls_s)
 
 
 class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
@@ -193,20 +186,11 @@ class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
         return None if self.keep_s is None else self.keep_s.for_institution(institution_key) * 1000
 
 
-class _RulesFile(SettingsSection, frozen=True, kw_only=True):
+class RuleSettings(SettingsSection, frozen=True, kw_only=True):
     """The rules in force. The workers' decide; web shows the state of calls by its own."""
 
     rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml")
     """Path of the rules file, or the name of a shipped one. Default: the cautious one of the shipped ones."""
-
-
-class RuleSettings(_RulesFile, frozen=True, kw_only=True):
-    """Which rules workers follow, and when they check."""
-
-    check_at: tuple[float, ...] | None = optional(
-        "CALLKEEPER_CHECK_AT", parsing.check_times, "2, 5, 9, 14, 20, 30, 45, 60"
-    )
-    """Check times in seconds after assignment, at most 20; replaces those of the rules file."""
 
     def book(self, owned: frozenset[str] | None = None) -> RuleBook:
         """Return the rules in force; ``owned`` are the institutions that they may name (None: any).
@@ -214,8 +198,7 @@ class RuleSettings(_RulesFile, frozen=True, kw_only=True):
         Raises:
             callkeeper.calls.rules.RulesError: The file has faults.
         """
-        book = load_rules(self.rules, owned=owned)
-        return book if self.check_at is None else book.with_check_times(self.check_at)
+        return load_rules(self.rules, owned=owned)
 
 
 def _limits(limited: Iterable[Rights]) -> frozenset[str]:
@@ -242,8 +225,6 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
         "CALLKEEPER_OIDC_OPERATOR_CLAIM", parsing.plain_text, "core_username", "preferred_username"
     )
     """The claim of the ID token with the core username under which a person acts. Default preferred_username."""
-    scope: str = defaulted("CALLKEEPER_OIDC_SCOPE", parsing.scope, "openid profile groups", "openid profile")
-    """The scopes requested from the identity provider; begins with openid. Default openid profile."""
     ca: Path | None = optional("CALLKEEPER_OIDC_CA", parsing.existing_file, "/etc/ssl/login-ca.pem")
     """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
     proxy: Proxy | None = optional("CALLKEEPER_OIDC_PROXY", Proxy.of, _PROXY, secret=True)
@@ -263,7 +244,7 @@ def _limit(rights: Rights) -> str:
     return "" if rights.institutions is None else f"@{sorted(rights.institutions)}"
 
 
-class WebSettings(_RulesFile, frozen=True, kw_only=True):
+class WebSettings(RuleSettings, frozen=True, kw_only=True):
     """Settings of the web process. It has none of the service's credentials."""
 
     store: StoreSettings = part(StoreSettings)
@@ -276,11 +257,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     push_headers_previous: Headers | None = optional(
         "CALLKEEPER_PUSH_HEADERS_PREVIOUS", credentials.push_headers, "X-Push-Key: <the one used before>", secret=True
     )
-    """During a rotation: the previous headers, which are accepted too."""
-    push_headers_previous_until: datetime | None = optional(
-        "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", parsing.until, "2027-01-31"
-    )
-    """When the previous headers expire: an ISO date (at the end of that day, UTC) or an instant with its zone."""
+    """During a rotation: the previous headers, accepted too, with a warning of the doctor, until you remove this."""
     archive: ArchiveSettings | None = part(ArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     admin: AdminLogin | None = optional(
         "CALLKEEPER_ADMIN", credentials.login, "ops:<32 or more characters>", secret=True
@@ -306,12 +283,11 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         A person chose the administrator's password, so its digest is made of the key that is derived slowly.
         """
         previous, oidc = self.push_headers_previous, self.oidc
-        previously = None if previous is None else f"{_shown(previous)}\n{self.push_headers_previous_until}"
         roles = None if oidc is None else "\n".join(f"{each.value}={each.role}{_limit(each)}" for each in oidc.grants)
         tokens = sorted(f"{each.name}:{each.secret.reveal()}{_limit(each)}" for each in self.desk_tokens)
         values = {
             KEYED_BY["web"]: "",
-            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": previously,
+            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": None if previous is None else _shown(previous),
             "CALLKEEPER_ADMIN": None if self.admin is None else self.admin.key_for("digest of settings").hex(),
             "CALLKEEPER_OIDC_ISSUER": None if oidc is None else f"{oidc.issuer}\n{oidc.client_id}",
             "CALLKEEPER_OIDC_ROLES": roles,
@@ -328,9 +304,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         return {"CALLKEEPER_DESK_TOKENS": _limits(self.desk_tokens), "CALLKEEPER_OIDC_ROLES": _limits(grants)}
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield a missing end of a rotation, and a missing address for the identity provider's redirect."""
-        if self.push_headers_previous is not None and self.push_headers_previous_until is None:
-            yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
+        """Yield a missing address for the identity provider's redirect."""
         if self.oidc is not None and self.alerts.public_url is None:
             yield "CALLKEEPER_PUBLIC_URL", "is required with CALLKEEPER_OIDC_ISSUER, which redirects people to it"
 
@@ -354,17 +328,10 @@ class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
         "CALLKEEPER_OUTCOME_SECRET", credentials.outcome_secrets, _SIGNING_KEY, secret=True
     )
     """The signing key: whsec_ and 24 to 64 bytes in base64. During a rotation two, separated by a comma."""
-    may_be_private: bool = defaulted("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", False)
-    """yes: outcomes may be posted to this machine or a private network. Default no. A proxy decides itself."""
     ca_file: Path | None = optional("CALLKEEPER_OUTCOME_CA", parsing.authorities, "/etc/ssl/outcome-ca.pem")
     """Certificates of the authorities trusted for the receiver of outcomes, a PEM file. Default: the system's."""
     proxy: Proxy | None = optional("CALLKEEPER_OUTCOME_PROXY", Proxy.of, _PROXY, secret=True)
     """The outgoing proxy to the receiver of outcomes. Default: none, whatever HTTPS_PROXY says."""
-
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield the address if it is on this machine and that is not allowed."""
-        if str(self.url).startswith("http:") and not self.may_be_private:
-            yield "CALLKEEPER_OUTCOME_URL", "is on this machine, which needs CALLKEEPER_OUTCOME_PRIVATE=yes"
 
 
 class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
@@ -378,10 +345,6 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     """The institutions to act for, separated by commas. Default: all that the service account manages."""
     test_institutions: tuple[str, ...] = defaulted("CALLKEEPER_TEST_INSTITUTIONS", parsing.institutions, "cu-test", ())
     """Institutions whose calls are handled although the service says that they are in test mode. Default: none."""
-    reconcile_s: float = defaulted("CALLKEEPER_RECONCILE_S", parsing.seconds(1, 60), "5", 5.0)
-    """Seconds between two searches for new calls while calls are live, 1 to 60. Default 5."""
-    queue_page: int = defaulted("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
-    """Entries of the queue requested at once, 10 to 10000; halved where the service refuses. Default 500."""
     service_rps: int | None = optional("CALLKEEPER_SERVICE_RPS", parsing.between(1, 10_000), "15")
     """Highest number of requests per second of all workers together, 1 to 10000. Unset: learned from 429 and 503."""
     archive: WorkerArchiveSettings | None = part(WorkerArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
@@ -392,10 +355,7 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
         return AccountUse(self.store.keys, self.service.account, self.institutions)
 
     def digests(self) -> dict[str, str]:
-        """Return digests of the settings that must be equal in all workers, by variable; empty where one is not set.
-
-        The check times are in the rules' digest.
-        """
+        """Return digests of the settings that must be equal in all workers, by variable; empty where one is not set."""
         operators = self.service.requested_by
         values = {
             KEYED_BY["worker"]: "",
@@ -427,10 +387,24 @@ VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings
 """All variables, by name."""
 
 
-_GONE: Final = {
+REMOVED_SETTINGS: Final = {
+    "CALLKEEPER_CHECK_AT": "write the times into the rules file: [checks] at",
+    "CALLKEEPER_KEEP_EVENTS": "the event log holds 100,000 lines",
+    "CALLKEEPER_KEEP_FIGURES": "figures per minute are kept for an hour; Prometheus keeps them for longer",
     "CALLKEEPER_LOCAL_USERS": "people log in at an identity provider: set CALLKEEPER_OIDC_ISSUER",
+    "CALLKEEPER_LOG_FORMAT": "the log is for people on a terminal, and JSON everywhere else",
+    "CALLKEEPER_OIDC_SCOPE": "the scopes follow from the claims that CALLKEEPER_OIDC_ROLE_CLAIM and _OPERATOR_CLAIM name",
+    "CALLKEEPER_OUTCOME_PRIVATE": "CALLKEEPER_OUTCOME_URL may lead to a private network",
+    "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "a rotation ends when you remove CALLKEEPER_PUSH_HEADERS_PREVIOUS",
+    "CALLKEEPER_QUEUE_PAGE": "the size of a page adapts to the service",
+    "CALLKEEPER_RECONCILE_S": "the queue is listed every 5 s while calls are live",
 }
 """Settings of earlier releases, and what replaces them."""
+
+
+def removed_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what replaces each setting of an earlier release that has a value."""
+    return {name: instead for name, instead in REMOVED_SETTINGS.items() if environ.get(name, "").strip()}
 
 
 def refuse_misspelled(environ: Mapping[str, str]) -> None:
@@ -439,10 +413,10 @@ def refuse_misspelled(environ: Mapping[str, str]) -> None:
     Raises:
         Misset: A variable is a setting's name but for a character or two, or a setting of an earlier release.
     """
-    gone = [f"  {name}: is no setting any more; {instead}" for name, instead in _GONE.items() if name in environ]
+    gone = [f"  {name}: is no setting any more; {instead}" for name, instead in removed_settings(environ).items()]
     if gone:
         raise Misset("a setting was removed:", *gone)
-    misspelled = misspelled_variables(environ, VARIABLES)
+    misspelled = misspelled_variables({name: environ[name] for name in environ.keys() - REMOVED_SETTINGS}, VARIABLES)
     if misspelled:
         lines = [f"  {name}: is no setting; did you mean {meant}? Correct or remove it" for name, meant in misspelled]
         raise Misset("a setting is misspelled:", *lines)

@@ -41,7 +41,7 @@ from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.browser_headers import EVERYWHERE, SafeHeaders
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.stream import STREAMS_PER_TOKEN
-from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.authentication import PushAuthentication
 from receiver.health import health_routes
 from receiver.push import PushCounting, PushEndpoint, utc_now
 
@@ -61,15 +61,16 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     waker = Waker(jobs, keys=store.keys)
     is_watched = settings.has_pages or settings.desk_tokens or settings.metrics_token is not None
     figures, book = Figures(), load_rules(settings.rules) if is_watched else None
-    minutes_s = store.retention.minutes_s
     author = Author.here("web", rules=book.digest if book else "", settings=settings.digests())
-    writer = FigureWriter(figures, author, keys=store.keys, minutes_kept_s=minutes_s)
+    writer = FigureWriter(figures, author, keys=store.keys)
     writer.lines_lost = lines_lost
     migrated = partial(leave_unless_migrated, keys=store.keys, log=log)
     reporter = Reporter(blocking_redis(store.redis), writer, also=migrated)
     intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)
     counting = PushCounting(figures)
-    push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
+    push = PushEndpoint(
+        PushAuthentication(settings.push_headers, settings.push_headers_previous), intake, waker, log, counting=counting
+    )
     routes: list[BaseRoute] = [Route("/push", push, methods=["POST"]), *health_routes(redis, store.keys)]
     auditor = Auditor(AuditLog(redis, keys=store.keys), key=hiding_key(settings, "audit log"))
     desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
@@ -176,11 +177,3 @@ async def warn_of_unknown_institutions(
                 log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
             return
         await asyncio.sleep(every_s)
-
-
-def _authentication(settings: WebSettings) -> PushAuthentication:
-    previous = settings.push_headers_previous
-    return PushAuthentication(
-        HeaderSet(settings.push_headers),
-        HeaderSet(previous, settings.push_headers_previous_until) if previous is not None else None,
-    )

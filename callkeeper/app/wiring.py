@@ -52,8 +52,7 @@ def service_config(settings: ServiceSettings) -> ServiceConfig:
 
 def _open_webhook_client(settings: OutcomeSettings) -> WebhookClient:
     ca_file = None if settings.ca_file is None else str(settings.ca_file)
-    private, proxy = settings.may_be_private, settings.proxy
-    return WebhookClient.open(settings.url, settings.secrets, may_be_private=private, ca_file=ca_file, proxy=proxy)
+    return WebhookClient.open(settings.url, settings.secrets, ca_file=ca_file, proxy=settings.proxy)
 
 
 def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Callable[[ArchiveQueue], Outbox]:
@@ -103,8 +102,6 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         service=ServiceUse(
             service_config(settings.service),
             settings.service.requested_by.for_institution,
-            reconcile_s=settings.reconcile_s,
-            queue_page=settings.queue_page,
             rps=settings.service_rps,
         ),
         institutions=InstitutionSettings(
@@ -148,8 +145,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     }
     jobs = job_class(functions, queue_name=keys.queue_name)
     runtime.tidy()
-    minutes_s = settings.store.retention.minutes_s
-    writer = FigureWriter(figures, author, keys=keys, minutes_kept_s=minutes_s)
+    writer = FigureWriter(figures, author, keys=keys)
     writer.doing = lambda: replace(runtime.doing(), shares_account_with=account_use.shared_with)
     writer.lines_lost = lines_lost
     reporter = Reporter(blocking_redis(place), writer, also=_noting(account_use, log))

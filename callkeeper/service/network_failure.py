@@ -26,7 +26,6 @@ class NetworkFailure(StrEnum):
     NOT_HTTP = "not valid HTTP"
     PROXY_REFUSED = "refused by the outgoing proxy"
     PROXY_AWAY = "no connection to the outgoing proxy"
-    NOT_PUBLIC = "not a public address"
     NO_FILE = "no such file"
     FORBIDDEN = "not permitted on this machine"
     OTHER = "connection broken"
@@ -69,7 +68,6 @@ _NAMES: Final = {
     "BadStatusLine": NetworkFailure.NOT_HTTP,  # of http.client
     "IncompleteRead": NetworkFailure.CLOSED,  # of http.client and urllib3
     "SMTPServerDisconnected": NetworkFailure.CLOSED,
-    "AddressRefused": NetworkFailure.NOT_PUBLIC,  # ours
 }
 _NO_ROUTE: Final = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
 _NO_TLS: Final = {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}

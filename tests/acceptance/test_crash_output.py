@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 CRASH = """
 import threading
 from callkeeper.app.logs import divert_crashes, set_up_logging
-divert_crashes(set_up_logging("json"))
+divert_crashes(set_up_logging())
 def fall(): raise ValueError("canary-078-05-1120")
 {how}
 """

@@ -23,7 +23,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import receiving
-from tests.harness.processes import Stack, end
+from tests.harness.processes import Stack, checking_at, end
 from tests.waiting import until
 
 
@@ -194,7 +194,7 @@ def faulty_rules(stack: Stack) -> Iterator[None]:
 @contextmanager
 def other_rules(stack: Stack) -> Iterator[None]:
     """Run a worker whose check times differ from those of the others."""
-    worker = stack.start("worker", environ={"CALLKEEPER_CHECK_AT": "1,2,4,8,16,32"})
+    worker = stack.start("worker", environ=checking_at(stack.data, 1, 2, 4, 8, 16, 32))
     try:
         yield
     finally:

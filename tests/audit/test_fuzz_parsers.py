@@ -17,7 +17,7 @@ from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
 from callkeeper.service.endpoints import DETAILS, ServiceResponse
 from callkeeper.service.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
-from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.authentication import PushAuthentication
 from tests.audit.mutants import mutants
 from tests.unit.service.test_answer_parsing import sample
 
@@ -68,7 +68,7 @@ def test_header_settings_read_or_refuse(text: bytes) -> None:
     except HeaderSettingsUnreadable as problem:
         assert "kD83" not in str(problem)
         return
-    PushAuthentication(HeaderSet(headers))
+    PushAuthentication(headers)
     assert "kD83" not in repr(headers)
 
 

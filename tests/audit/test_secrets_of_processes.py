@@ -31,7 +31,6 @@ EVERYTHING = {
     "CALLKEEPER_REQUESTED_BY": "bot",
     "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-web-push-0123456789-4c07a65e93d2",
     "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-web-push-previous-0123-4c07a65e93d2",
-    "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2099-01-01",
     "CALLKEEPER_ADMIN": "ops:canary-web-admin-0123-4c07a65e93d2",
     "CALLKEEPER_DESK_TOKENS": "desktop:canary-web-token-0123456789-4c07a65e93d2",
     "CALLKEEPER_METRICS_TOKEN": "canary-web-metrics-0123456789-4c07a65e93d2",

@@ -261,7 +261,7 @@ def main(plan: str) -> None:
     """Run a worker, configured by its environment, until it crashes or is told to stop."""
     CrashingStore.crash = CrashingListings.crash = CrashingReseller.crash = Crashpoint(plan)
     settings = WorkerSettings.load(os.environ)
-    run_worker(settings, set_up_logging(settings.store.log_format), runtime_class=CrashingCrew)
+    run_worker(settings, set_up_logging(), runtime_class=CrashingCrew)
 
 
 if __name__ == "__main__":

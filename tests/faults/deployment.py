@@ -22,7 +22,16 @@ from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service import population
 from tests.faults import audit
 from tests.faults.site import CHECK_AT
-from tests.harness.processes import PUSH_KEY, Sides, start_sandbox, start_web, start_worker, wait_for_work, web_url
+from tests.harness.processes import (
+    PUSH_KEY,
+    Sides,
+    checking_at,
+    start_sandbox,
+    start_web,
+    start_worker,
+    wait_for_work,
+    web_url,
+)
 from tests.waiting import until
 
 PATIENCE_S = 60.0
@@ -139,7 +148,7 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
         running = Deployment(fleet, redis_url, start_sandbox(fleet))
         _add_members(running)
         _open_webs(running, webs, settings)
-        own = {"CALLKEEPER_CHECK_AT": CHECK_AT, **settings}
+        own = {**checking_at(data, *CHECK_AT), **settings}
         running.workers += [
             start_worker(fleet, redis_url, running.service_url, name=f"worker-{n}", environ=own) for n in range(workers)
         ]

@@ -25,9 +25,19 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
 from tests.harness.fork_server import ForkingFleet
-from tests.harness.processes import PATIENCE_S, PUSH_KEY, Sides, start_sandbox, start_web, start_worker, thaw, web_url
+from tests.harness.processes import (
+    PATIENCE_S,
+    PUSH_KEY,
+    Sides,
+    checking_at,
+    start_sandbox,
+    start_web,
+    start_worker,
+    thaw,
+    web_url,
+)
 
-CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
+CHECK_AT = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)
 """The automatic checks of a stage's calls, in seconds after the assign: early, so that tests need not wait."""
 
 
@@ -122,7 +132,7 @@ class Stage(Sides):
             name=f"worker-{self.site.number()}",
             command=crash or "worker",
             module="tests.faults.crashpoints" if crash else "callkeeper",
-            environ={"CALLKEEPER_CHECK_AT": CHECK_AT, "CALLKEEPER_INSTITUTIONS": self.key},
+            environ={**checking_at(self.site.fleet.log_dir, *CHECK_AT), "CALLKEEPER_INSTITUTIONS": self.key},
         )
         self.members.append(member)
         return member

@@ -32,7 +32,7 @@ from callkeeper.service.push_event import parse_header_settings
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Happening, Kind
-from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.authentication import PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
 from tests.faults.alert_watch import Watch
 from tests.harness.virtual_time import KEY, Rig
@@ -470,7 +470,7 @@ class Refusing:
 
 async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: BlockingRedis) -> None:
     """One push that was answered with 503 is enough for an alert."""
-    authentication = PushAuthentication(HeaderSet(parse_header_settings("X-Push-Key: sixteen-or-more-letters")))
+    authentication = PushAuthentication(parse_header_settings("X-Push-Key: sixteen-or-more-letters"))
     endpoint = PushEndpoint(
         authentication,
         Refusing(),  # type: ignore[arg-type]  # all of an intake that the endpoint uses

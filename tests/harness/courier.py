@@ -61,11 +61,7 @@ class Receiver:
     @property
     def worker_environ(self) -> dict[str, str]:
         """Return the settings of a worker that sends outcomes to its address."""
-        return {
-            "CALLKEEPER_OUTCOME_URL": self.url,
-            "CALLKEEPER_OUTCOME_SECRET": SECRET,
-            "CALLKEEPER_OUTCOME_PRIVATE": "yes",
-        }
+        return {"CALLKEEPER_OUTCOME_URL": self.url, "CALLKEEPER_OUTCOME_SECRET": SECRET}
 
     def told(self, voice_id: str) -> list[str]:
         """Return the types of the outcomes of a call, in order."""

@@ -6,9 +6,11 @@ other servers start each with `start_sandbox`, `start_web` and `start_worker`.
 
 import datetime as dt
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -76,6 +78,14 @@ def start_worker(
     return fleet.start(name, command, environ=own, module=(module,))
 
 
+def checking_at(folder: Path, *times_s: float) -> dict[str, str]:
+    """Return the setting of a worker with the demonstration's rules and other check times, in seconds after the assign."""
+    shipped = (files("callkeeper.calls") / "rulebooks" / "demo.toml").read_text()
+    path = folder / f"rules-{len(times_s)}-{times_s[-1]}.toml"
+    path.write_text(re.sub(r"(?m)^at = .*$", f"at = {list(times_s)}", shipped))
+    return {"CALLKEEPER_RULES": str(path)}
+
+
 def web_url(web: ManagedProcess) -> str:
     """Return the URL of a web process once it listens."""
     return web.wait_for(url_listened_on, PATIENCE_S)
@@ -120,7 +130,7 @@ def is_frozen(member: ManagedProcess) -> bool:
 
 
 def _common(redis_url: str) -> dict[str, str]:
-    return {"REDIS_URL": redis_url, "CALLKEEPER_LOG_FORMAT": "json"}
+    return {"REDIS_URL": redis_url}
 
 
 class Sides:

@@ -73,7 +73,6 @@ def settings(provider: ProviderProcess, public_url: str) -> dict[str, str]:
         "CALLKEEPER_OIDC_CLIENT_ID": CLIENT,
         "CALLKEEPER_OIDC_CLIENT_SECRET": CLIENT_SECRET,
         "CALLKEEPER_OIDC_ROLES": ROLES,
-        "CALLKEEPER_OIDC_SCOPE": "openid profile groups",
         "CALLKEEPER_PUBLIC_URL": public_url,
     }
 

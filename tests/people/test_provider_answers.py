@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -34,6 +35,7 @@ class Misbehaving:
     port: int = 0
     path: str = ""
     how: str = ""
+    scopes: object = None
     sent: int = 0
     asked: list[str] = field(default_factory=list)
     tasks: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -64,7 +66,7 @@ class Misbehaving:
         if path != self.path:
             addresses = {"authorization_endpoint": "/auth", "token_endpoint": "/token", "jwks_uri": "/jwks"}
             about = {name: self.issuer + address for name, address in addresses.items()}
-            whole = {"issuer": self.issuer, "id_token": "a.b.c", "keys": [], **about}
+            whole = {"issuer": self.issuer, "id_token": "a.b.c", "keys": [], **about, "scopes_supported": self.scopes}
             writer.write(b"200 OK\r\nConnection: close\r\n\r\n" + json.dumps(whole).encode())
         else:
             await self._misbehave(writer)
@@ -113,7 +115,6 @@ def provider_of(redis: Redis, misbehaving: Misbehaving) -> Provider:
         client_id="callkeeper",
         client_secret=Secret("canary-client-5d0b7f2c91-4c07a65e93d2"),
         redirect_uri="https://desk.example/login/callback",
-        scope="openid",
         role_claim="groups",
         operator_claim="name",
         grants=(Grant(value="x", role=Role.VIEWER),),
@@ -126,6 +127,25 @@ async def log_in(redis: Redis, misbehaving: Misbehaving) -> None:
     provider = provider_of(redis, misbehaving)
     _, state = await provider.begin("")
     await provider.finish(QueryParams({"state": state, "code": "x"}), state)
+
+
+@pytest.mark.parametrize(
+    ("offered", "scope"),
+    [
+        (None, "openid profile"),
+        (["openid", "profile", "email"], "openid profile"),
+        (["groups", "email"], "openid profile groups"),
+        ("groups", "openid profile"),
+        ([{}, "groups"], "openid profile groups"),
+    ],
+)
+async def test_login_asks_for_the_scope_that_is_called_as_our_claim(
+    offered: object, scope: str, redis: Redis, misbehaving: Misbehaving
+) -> None:
+    """If the provider has one: some send groups only to those who ask for them, and others refuse unknown scopes."""
+    misbehaving.scopes = offered
+    address, _ = await provider_of(redis, misbehaving).begin("")
+    assert parse_qs(urlsplit(address).query)["scope"] == [scope]
 
 
 @pytest.mark.parametrize("path", ANSWERS)

@@ -23,7 +23,6 @@ def config(issuer: str, proxy: Proxy | None) -> OidcConfig:
         client_id="callkeeper",
         client_secret=Secret("canary-client-5d0b7f2c91-4c07a65e93d2"),
         redirect_uri="https://callkeeper.example/login/callback",
-        scope="openid profile",
         role_claim="groups",
         operator_claim="preferred_username",
         grants=(),

@@ -41,7 +41,6 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
                 environ={
                     "CALLKEEPER_PUSH_HEADERS": NEW_HEADERS,
                     "CALLKEEPER_PUSH_HEADERS_PREVIOUS": old,
-                    "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2999-01-01",
                 },
             )
             running.push_to(web_url(both), old)

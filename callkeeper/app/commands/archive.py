@@ -149,7 +149,7 @@ def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO 
         if log.unsigned
         else []
     )
-    because = "could not be read as JSON: CALLKEEPER_LOG_FORMAT of the workers must be json"
+    because = "could not be read as JSON: it must be what workers wrote to a file or a pipe, not to a terminal"
     unreadable = [f"{quantity(log.unreadable, 'line')} of the log {because}"] if log.unreadable else []
     more = [f"and {found.unlisted} more"] if found.unlisted else []
     faults = [*map(str, found.faults), *more, *log.faults, *unsigned, *unreadable]

@@ -10,7 +10,7 @@ from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.app.environment import SettingsFault, SettingsWrong, unknown_variables
 from callkeeper.app.extras import how_to_install, missing
 from callkeeper.app.process import extras_of
-from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
+from callkeeper.app.settings import REMOVED_SETTINGS, VARIABLES, WebSettings, WorkerSettings, removed_settings
 from callkeeper.calls.rules import Outcome, RuleBook, RulesError, load_rules
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
@@ -85,8 +85,10 @@ async def released_variables(redis: Redis, keys: Keys, *, is_release: bool) -> f
 
 def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[str]) -> list[Finding]:
     """Name the variables that have our prefix but are no settings. ``released``: variables that other versions stored."""
-    found = []
-    for name, nearest in unknown_variables(environ, VARIABLES):
+    gone = removed_settings(environ)
+    others = {name: value for name, value in environ.items() if name not in REMOVED_SETTINGS}
+    found = [fault(Topic.SETTINGS, "is no setting any more", instead, about=name) for name, instead in gone.items()]
+    for name, nearest in unknown_variables(others, VARIABLES):
         if name in released:
             detail = "is unknown to this version, but another version released here knows it"
             found.append(warning(Topic.SETTINGS, detail, "after a rollback: nothing; otherwise remove it", about=name))
@@ -98,17 +100,12 @@ def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[st
 
 
 def _rotation(settings: WebSettings) -> list[Finding]:
-    """Remind of a rotation of the push headers that is under way, or whose variables are still set."""
-    until = settings.push_headers_previous_until
-    if settings.push_headers_previous is None or until is None:
+    """Remind of a rotation of the push headers that is under way."""
+    if settings.push_headers_previous is None:
         return []
-    about = "CALLKEEPER_PUSH_HEADERS_PREVIOUS"
-    if datetime.now(UTC) < until:
-        remedy = "when the log event push_previous_headers_used no longer appears, remove both variables"
-        detail = f"the previous push headers are accepted until {until:%Y-%m-%d %H:%M} UTC"
-        return [warning(Topic.SETTINGS, detail, remedy, about=about)]
-    detail = f"the previous push headers expired at {until:%Y-%m-%d %H:%M} UTC"
-    return [warning(Topic.SETTINGS, detail, "remove both variables", about=about)]
+    remedy = "when the log event push_previous_headers_used no longer appears, remove the variable"
+    detail = "the previous push headers are accepted too"
+    return [warning(Topic.SETTINGS, detail, remedy, about="CALLKEEPER_PUSH_HEADERS_PREVIOUS")]
 
 
 def _outcome_rotation(settings: WorkerSettings) -> list[Finding]:

@@ -103,7 +103,6 @@ class FigureWriter:
         *,
         keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
-        minutes_kept_s: int = MINUTES_KEPT_S,
         memory: Callable[[], int] | None = None,
         cpu_share: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -113,7 +112,6 @@ class FigureWriter:
         self.author = author
         self._keys = keys
         self._now_ms = now_ms
-        self._minutes_kept_s = minutes_kept_s
         self.doing: Callable[[], Doing] = Doing
         self.lines_lost: Callable[[], int] = lambda: 0
         """Returns how many lines of its log this process has lost."""
@@ -179,7 +177,7 @@ class FigureWriter:
             "name": author.name,
             "kind": author.kind,
             "memory": self._memory(),
-            "minute_kept_s": self._minutes_kept_s,
+            "minute_kept_s": MINUTES_KEPT_S,
             "kept_s": TOTALS_KEPT_S,
             "alive_s": ALIVE_S,
             "number_kept_s": REMEMBERED_S,

@@ -13,7 +13,6 @@ from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import FACTS, GROWING, Facts, Value
 from callkeeper.calls.person_lists import NO_LISTS, NamedLists
 from callkeeper.calls.policies import Policies
-from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.statuses import WEEKDAYS
 
@@ -230,10 +229,6 @@ class RuleBook:
     def with_schedule(self, schedule: Schedule) -> "RuleBook":
         """Return the same rules with other check times. The digest shows it."""
         return replace(self, schedule=schedule, digest=f"{self.digest}+at")
-
-    def with_check_times(self, at_s: tuple[float, ...]) -> "RuleBook":
-        """Return the same rules with other check times. The reserve shrinks if they leave fewer checks."""
-        return self.with_schedule(Schedule(at_s, min(self.schedule.reserve, CHECK_LIMIT - len(at_s))))
 
     @property
     def warnings(self) -> list[str]:

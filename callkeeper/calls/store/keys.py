@@ -23,17 +23,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How much is kept in Redis.
 
     ``calls_s``: settled calls, their trails, their delivery state, and the event log. ``events``: maximum number of
-    lines in that log. ``figures_s``: figures per minute.
+    lines in that log.
     """
 
     calls_s: int = KEPT_S
     events: int = 100_000
-    figures_s: int = 3600
-
-    @property
-    def minutes_s(self) -> int:
-        """Return how long one minute's figures are kept: a little longer, because of the current minute."""
-        return self.figures_s + 300
 
 
 PREFIX = "ck"

@@ -59,7 +59,6 @@ class OidcConfig(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     client_secret: Secret
     redirect_uri: str
-    scope: str
     role_claim: str
     operator_claim: str
     grants: tuple[Grant, ...]

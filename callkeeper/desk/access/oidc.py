@@ -138,10 +138,15 @@ class Provider:
     async def begin(self, wanted: str) -> tuple[str, str]:
         """Return the address at the provider, and the state that the browser must bring back.
 
+        Besides the usual scopes, those are asked for that have the name of a claim we read, if the provider has them.
+
         Raises:
             ProviderAway: It does not answer.
         """
         about, config = await self.about(), self._config
+        claims = sorted({claim.partition(".")[0] for claim in (config.role_claim, config.operator_claim)})
+        offered = about.get("scopes_supported")
+        scopes = ["openid", "profile", *(claim for claim in claims if isinstance(offered, list) and claim in offered)]
         state, begun = secrets.token_urlsafe(32), _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), wanted)
         await self._redis.set(self._key(state), msgspec.json.encode(begun), ex=LOGIN_S)
         challenge = urlsafe_b64encode(sha256(begun.verifier.encode()).digest()).rstrip(b"=").decode()
@@ -149,7 +154,7 @@ class Provider:
             "response_type": "code",
             "client_id": config.client_id,
             "redirect_uri": config.redirect_uri,
-            "scope": config.scope,
+            "scope": " ".join(scopes),
             "state": state,
             "nonce": begun.nonce,
             "code_challenge": challenge,

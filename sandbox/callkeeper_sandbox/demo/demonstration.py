@@ -111,7 +111,7 @@ def demonstration(
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
-        common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
+        common = {"REDIS_URL": redis.url}
         if archive:
             own_file = f"sqlite:///{(data / 'archive.db').absolute()}"
             common["CALLKEEPER_ARCHIVE_URL"] = (given.archive_url if given else None) or own_file

@@ -15,7 +15,7 @@ AGENT_PAGE: Final = "http://localhost:8790"
 OWN: Final = frozenset(
     {"REDIS_URL", "PORT", "CALLKEEPER_REDIS_PREFIX", "CALLKEEPER_PUSH_HEADERS", "CALLKEEPER_ADMIN"}
     | {"CALLKEEPER_DESK_TOKENS", "CALLKEEPER_SERVICE_URL", "CALLKEEPER_ACCESS_TOKEN", "CALLKEEPER_EMAIL"}
-    | {"CALLKEEPER_PASSWORD", "CALLKEEPER_LOG_FORMAT"}
+    | {"CALLKEEPER_PASSWORD"}
 )
 """What a demonstration sets itself."""
 
@@ -56,8 +56,8 @@ class GivenSettings:
         return {**page, **fixed, **self._read_by(WebSettings.variables())}
 
     def of_workers(self, outcome_key: str) -> dict[str, str]:
-        """Return what workers read. Outcomes may be posted to this machine; ``outcome_key`` signs them by default."""
-        posts = {"CALLKEEPER_OUTCOME_SECRET": outcome_key, "CALLKEEPER_OUTCOME_PRIVATE": "yes"}
+        """Return what workers read; ``outcome_key`` signs outcomes by default."""
+        posts = {"CALLKEEPER_OUTCOME_SECRET": outcome_key}
         return {**(posts if self.outcome_url else {}), **self._read_by(WorkerSettings.variables())}
 
     @property

@@ -85,11 +85,11 @@ async def test_release_step_refuses_a_misspelled_variable(
     redis_url: str, sandbox_server: ServedSandbox, only: ProcessKind | None
 ) -> None:
     """A variable that no version knows stops a release, with the name that was meant and without its value."""
-    environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_RECONCIL_S": "canary"}
+    environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_SERVICE_RP": "canary"}
     found = await findings(environ, only, before_deploy=True)
-    assert faults_in(found) == {"settings CALLKEEPER_RECONCIL_S"}
-    finding = found["settings CALLKEEPER_RECONCIL_S"]
-    assert "CALLKEEPER_RECONCILE_S" in finding.detail + finding.remedy
+    assert faults_in(found) == {"settings CALLKEEPER_SERVICE_RP"}
+    finding = found["settings CALLKEEPER_SERVICE_RP"]
+    assert "CALLKEEPER_SERVICE_RPS" in finding.detail + finding.remedy
     assert "canary" not in finding.detail + finding.remedy
 
 
@@ -429,7 +429,6 @@ async def test_doctor_shows_why_the_identity_provider_fails(redis: AsyncRedis) -
         client_id="ck",
         client_secret=Secret("secret-0123456789"),
         redirect_uri="https://ck.example/login/callback",
-        scope="openid",
         role_claim="groups",
         operator_claim="core",
         grants=(),

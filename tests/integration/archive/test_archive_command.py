@@ -141,7 +141,7 @@ def test_verify_names_lines_that_it_could_not_read_and_faults_that_it_does_not_l
     result = runner.invoke(main, ["archive", "verify", "--heads", str(log)])
     assert (
         result.exit_code,
-        "1 line of the log could not be read as JSON: CALLKEEPER_LOG_FORMAT" in result.output,
+        "1 line of the log could not be read as JSON: it must be" in result.output,
     ) == (1, True)
     with sqlite_archive(tmp_path) as database, database.writing() as connection:
         connection.execute(text("UPDATE archive_lines SET body = 'x'"))

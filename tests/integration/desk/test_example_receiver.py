@@ -37,7 +37,7 @@ def receiver(database: Path, *keys: str) -> Iterator[str]:
 async def post(url: str, message_id: str, *keys: str) -> Answer:
     """Post an outcome signed with these keys."""
     message = msgspec.convert(example_of("call.settled"), OutcomeMessage)
-    client = WebhookClient.open(url, [Secret(key) for key in keys], may_be_private=True)
+    client = WebhookClient.open(url, [Secret(key) for key in keys])
     try:
         return (await client.post(message_id, message)).answer
     finally:
@@ -64,7 +64,7 @@ async def test_receiver_acts_once_and_exchanges_its_secret(tmp_path: Path) -> No
 async def test_receiver_is_not_fooled(tmp_path: Path) -> None:
     """What is too old is refused: whoever has recorded a post cannot play it back later."""
     with receiver(tmp_path / "outcomes.sqlite", OLD) as url:
-        client = WebhookClient.open(url, [Secret(OLD)], may_be_private=True)
+        client = WebhookClient.open(url, [Secret(OLD)])
         late = msgspec.convert(example_of("call.settled"), OutcomeMessage)
         client = type(client)(client.url, client.webhooks, client.client, lambda: datetime(2020, 1, 1, tzinfo=UTC))
         assert (await client.post("m-1", late)).answer is Answer.DECLINED

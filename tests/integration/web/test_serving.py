@@ -27,7 +27,7 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import parse_header_settings
-from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.authentication import PushAuthentication
 from receiver.push import PushEndpoint
 from tests.waiting import until_async
 
@@ -75,7 +75,7 @@ class Line:
 @pytest.fixture
 def app(redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) -> Starlette:
     """Return an application with the push endpoint."""
-    authentication = PushAuthentication(HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}")))
+    authentication = PushAuthentication(parse_header_settings(f"X-Push-Key: {SECRET}"))
     endpoint = PushEndpoint(authentication, Intake(redis), Waker(blocking_redis), log)
     return Starlette(routes=[Route("/push", endpoint, methods=["POST"])])
 

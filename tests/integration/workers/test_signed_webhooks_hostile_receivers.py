@@ -43,7 +43,7 @@ async def receiver(behave: Behave) -> AsyncIterator[str]:
 async def post(behave: Behave) -> Posted:
     """Post one message to such a receiver, with a deadline of a second."""
     async with receiver(behave) as url:
-        client = replace(WebhookClient.open(url, [Secret(SECRET)], may_be_private=True), deadline_s=1.0)
+        client = replace(WebhookClient.open(url, [Secret(SECRET)]), deadline_s=1.0)
         try:
             return await client.post("callkeeper.test.1", TestMessage(timestamp=NOW))
         finally:
@@ -153,7 +153,7 @@ async def test_receiver_cannot_stop_later_posts_by_a_cookie() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        client = WebhookClient.open(url, [Secret(SECRET)], may_be_private=True)
+        client = WebhookClient.open(url, [Secret(SECRET)])
         posted = [await client.post(f"callkeeper.test.{n}", TestMessage(timestamp=NOW)) for n in range(2)]
         await client.aclose()
     assert [each.answer for each in posted] == [Answer.TAKEN] * 2
@@ -168,7 +168,7 @@ async def test_answer_that_a_library_cannot_bear_is_no_answer() -> None:
         raise UnicodeEncodeError("ascii", "\xff", 0, 1, "ordinal not in range(128)")
 
     client = replace(
-        WebhookClient.open("https://core.example/", [Secret(SECRET)], may_be_private=False),
+        WebhookClient.open("https://core.example/", [Secret(SECRET)]),
         client=httpx.AsyncClient(transport=httpx.MockTransport(fail)),
     )
     posted = await client.post("callkeeper.test.1", TestMessage(timestamp=NOW))

@@ -21,7 +21,6 @@ def test_settings_go_to_the_processes_that_read_them(tmp_path: Path) -> None:
     assert given.of_workers(KEY) == {
         "CALLKEEPER_OUTCOME_URL": "http://localhost:9001/?a=b",
         "CALLKEEPER_OUTCOME_SECRET": KEY,
-        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
         **rules,
     }
 

@@ -52,7 +52,7 @@ def lines(stream: Stream) -> list[dict[str, Any]]:
 
 def test_log_line_is_json_with_a_utc_time(stream: Stream) -> None:
     """One event is one line of JSON with UTC time, level and name, in this order, and then keys and process."""
-    set_up_logging("json", sink=stream).info("push_accepted", voice_id="voice-1", is_test=False)
+    set_up_logging(sink=stream).info("push_accepted", voice_id="voice-1", is_test=False)
     [line] = lines(stream)
     assert list(line)[:3] == ["timestamp", "level", "event"]
     assert line.pop("timestamp").endswith("Z")
@@ -62,7 +62,7 @@ def test_log_line_is_json_with_a_utc_time(stream: Stream) -> None:
 
 def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: Stream) -> None:
     """A key that the vocabulary does not allow is dropped, and the line names it."""
-    set_up_logging("json", sink=stream).info("push_accepted", voice_id="voice-1", phone_number=CANARY)
+    set_up_logging(sink=stream).info("push_accepted", voice_id="voice-1", phone_number=CANARY)
     [line] = lines(stream)
     assert line["dropped"] == ["phone_number"]
     assert CANARY not in stream.text()
@@ -83,7 +83,7 @@ class Full(Stream):
 def test_line_that_cannot_be_written_stops_no_work() -> None:
     """The disk of the log is full, or its reader is gone: lines are lost and counted, calls are handled."""
     stream = Full()
-    log = set_up_logging("json", sink=stream)
+    log = set_up_logging(sink=stream)
     log.info("worker_started", worker="w-1")
     flush_log()
     stream.is_full = False
@@ -100,13 +100,13 @@ def test_line_that_cannot_be_written_stops_no_work() -> None:
 
 def test_log_drops_every_key_of_an_unknown_event(stream: Stream) -> None:
     """An event that is not in the vocabulary is written with its name only."""
-    set_up_logging("json", sink=stream).info("something_new", status=CANARY)
+    set_up_logging(sink=stream).info("something_new", status=CANARY)
     assert CANARY not in stream.text()
 
 
 def test_log_says_which_call_and_event_a_line_is_about(stream: Stream) -> None:
     """After a task has bound its call and event, all its lines have them, also those of libraries."""
-    log = set_up_logging("json", sink=stream)
+    log = set_up_logging(sink=stream)
 
     def work() -> None:
         bind_contextvars(institution="cu-1", voice_id="voice-1", trace_id="0af7")
@@ -120,10 +120,10 @@ def test_log_says_which_call_and_event_a_line_is_about(stream: Stream) -> None:
     assert about == [known, known, dict.fromkeys(known)]
 
 
-@pytest.mark.parametrize("log_format", ["json", "console"])
-def test_log_never_shows_a_secret(log_format: str, stream: Stream) -> None:
+@pytest.mark.parametrize("for_people", [False, True])
+def test_log_never_shows_a_secret(for_people: bool, stream: Stream) -> None:
     """A secret under an allowed key is masked by its type."""
-    set_up_logging(log_format, sink=stream).info("push_accepted", voice_id=Secret(CANARY))
+    set_up_logging(sink=stream, for_people=for_people).info("push_accepted", voice_id=Secret(CANARY))
     assert CANARY not in stream.text()
 
 
@@ -135,10 +135,10 @@ def fail_with_locals(told: str) -> None:
         raise ExceptionGroup(told, [RuntimeError(told)]) from error
 
 
-@pytest.mark.parametrize("log_format", ["json", "console"])
-def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format: str, stream: Stream) -> None:
+@pytest.mark.parametrize("for_people", [False, True])
+def test_log_shows_where_an_exception_came_from_and_not_what_it_says(for_people: bool, stream: Stream) -> None:
     """A traceback contains types and places of the whole chain, but no message, source line or variable."""
-    log = set_up_logging(log_format, sink=stream)
+    log = set_up_logging(sink=stream, for_people=for_people)
     try:
         fail_with_locals(CANARY)
     except ExceptionGroup:
@@ -151,7 +151,7 @@ def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format:
 
 def test_log_takes_the_libraries_messages(stream: Stream) -> None:
     """A library's message becomes an event with its name, the first line of the message, and the places."""
-    set_up_logging("json", sink=stream)
+    set_up_logging(sink=stream)
     try:
         fail_with_locals(CANARY)
     except ExceptionGroup:
@@ -173,7 +173,7 @@ def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream:
     library = logging.getLogger("a.library")
     for name, value in settings.items():
         setattr(library, name, value)
-    set_up_logging("json", sink=stream)
+    set_up_logging(sink=stream)
     library.warning("not well")
     assert [line["message"] for line in lines(stream)] == ["not well"]
 
@@ -181,7 +181,7 @@ def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream:
 @pytest.mark.parametrize("library", ["uvicorn.error", "rq.worker", "httpx", "asyncio"])
 def test_log_leaves_out_the_libraries_chatter(library: str, stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
     """Of libraries' messages only warnings and errors are logged."""
-    set_up_logging("json", sink=stream)
+    set_up_logging(sink=stream)
     caplog.set_level(logging.INFO, logger=library)
     logging.getLogger(library).info("HTTP Request: GET https://service.example/external/calls/%s", CANARY)
     assert stream.text() == ""
@@ -190,7 +190,7 @@ def test_log_leaves_out_the_libraries_chatter(library: str, stream: Stream, capl
 @pytest.mark.parametrize("number", ["5550100001", "+1 (555) 010-0001", "555.010.0001", "0015550100001"])
 def test_log_shows_four_digits_of_a_number(number: str, stream: Stream) -> None:
     """In a library's message, a text that could be a phone number is cut to four digits."""
-    set_up_logging("json", sink=stream)
+    set_up_logging(sink=stream)
     logging.getLogger("httpx").warning("no answer about %s from port 5432 after 30 s", number)
     [line] = lines(stream)
     assert line["message"] == "no answer about …0001 from port 5432 after 30 s"
@@ -198,7 +198,7 @@ def test_log_shows_four_digits_of_a_number(number: str, stream: Stream) -> None:
 
 def test_log_takes_warnings(stream: Stream) -> None:
     """A Python warning becomes a log line."""
-    set_up_logging("json", sink=stream)
+    set_up_logging(sink=stream)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.getLogger("py.warnings").warning("DeprecationWarning: old")
@@ -207,14 +207,14 @@ def test_log_takes_warnings(stream: Stream) -> None:
 
 def test_log_for_the_eye_is_one_line(stream: Stream) -> None:
     """The console format shows time, level, name and keys on one line, whatever a value contains."""
-    set_up_logging("console", sink=stream).info("push_refused", reason="two words\nand a line")
+    set_up_logging(sink=stream, for_people=True).info("push_refused", reason="two words\nand a line")
     [line] = stream.text().splitlines()
     assert line.endswith(r"push_refused                reason='two words\nand a line'")
 
 
 def test_structlog_itself_writes_the_same_lines(stream: Stream) -> None:
     """A package that calls structlog.get_logger gets our logger."""
-    set_up_logging("json", sink=stream)
+    set_up_logging(sink=stream)
     structlog.get_logger("anything").warning("token_fault")
     assert lines(stream)[0]["event"] == "token_fault"
 
@@ -231,7 +231,7 @@ def test_log_can_be_reported_to_a_processor(stream: Stream, error: type[BaseExce
 
     report_lines_to(report)
     try:
-        log = set_up_logging("json", sink=stream)
+        log = set_up_logging(sink=stream)
         log.info("push_accepted", voice_id="voice-1", phone_number=CANARY)
         log.error("crashed", exc_info=ValueError(CANARY))
     finally:

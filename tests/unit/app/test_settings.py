@@ -1,6 +1,5 @@
 """The settings: what each command needs, and the messages for a wrong environment."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,14 @@ def test_web_settings_need_redis_and_the_push_headers_only() -> None:
         ("x-push-key", "canary-push-1f8b32d9-4c07a65e93d2")
     ]
     assert settings.store.redis.url.reveal() == WEB["REDIS_URL"]
-    assert (settings.port, settings.store.log_format, settings.admin) == (8000, "json", None)
+    assert (settings.port, settings.admin) == (8000, None)
 
 
 def test_worker_settings_need_redis_and_the_service_only() -> None:
     """The worker starts without the push secret, and everything else has a default."""
     settings = WorkerSettings.load(WORKER)
     assert settings.service.url == "https://service.example"
-    assert (settings.institutions, settings.rules, settings.check_at, settings.reconcile_s) == (None, None, None, 5.0)
+    assert (settings.institutions, settings.rules, settings.service_rps) == (None, None, None)
 
 
 def test_service_settings_need_no_redis() -> None:
@@ -55,10 +54,10 @@ def test_service_settings_need_no_redis() -> None:
 def test_settings_name_every_fault_at_once() -> None:
     """A4: a start that fails lists all variables that are missing or wrong, each with the reason and an example."""
     with pytest.raises(SettingsWrong) as caught:
-        WebSettings.load({"REDIS_URL": "http://localhost", "PORT": "http", "CALLKEEPER_LOG_FORMAT": "xml"})
+        WebSettings.load({"REDIS_URL": "http://localhost", "PORT": "http", "CALLKEEPER_REDIS_TLS": "xml"})
     assert {fault.name for fault in caught.value.faults} == {
         "REDIS_URL",
-        "CALLKEEPER_LOG_FORMAT",
+        "CALLKEEPER_REDIS_TLS",
         "PORT",
         "CALLKEEPER_PUSH_HEADERS",
     }
@@ -94,15 +93,10 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
         ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: please-change-me-canary"),
         ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: <canary-canary-canary>"),
         ("CALLKEEPER_PUSH_HEADERS_PREVIOUS", "X-Push-Key: canary"),
-        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "next canary"),
-        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "2027-01-31T12:00:00"),
-        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "9999-12-31"),
-        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "9999-12-31T23:00:00-02:00"),
         ("CALLKEEPER_ADMIN", "canary"),
         ("CALLKEEPER_ADMIN", "ops:canary"),
         ("CALLKEEPER_ADMIN", ":canary-canary-canary"),
         ("CALLKEEPER_ADMIN", "ops:changeme-canary-0815"),
-        ("CALLKEEPER_LOG_FORMAT", "JSON"),
         ("CALLKEEPER_FORWARDED_HOPS", "6"),
         ("CALLKEEPER_FORWARDED_HOPS", "-1"),
         ("CALLKEEPER_DESK_TOKENS", "canary"),
@@ -146,19 +140,10 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_REQUESTED_BY", "bot,"),
         ("CALLKEEPER_INSTITUTIONS", "cu-1, canary/2"),
         ("CALLKEEPER_RULES", "/nowhere/canary.toml"),
-        ("CALLKEEPER_CHECK_AT", "2, canary"),
-        ("CALLKEEPER_CHECK_AT", "5, 5"),
-        ("CALLKEEPER_CHECK_AT", "2, inf"),
-        ("CALLKEEPER_CHECK_AT", "2, 5, 6"),
-        ("CALLKEEPER_CHECK_AT", "1e12"),
-        ("CALLKEEPER_CHECK_AT", ",".join(map(str, range(1, 22)))),
-        ("CALLKEEPER_RECONCILE_S", "0"),
         ("CALLKEEPER_KEEP_CALLS", "0d"),
         ("CALLKEEPER_KEEP_CALLS", "14"),
-        ("CALLKEEPER_KEEP_EVENTS", "999"),
-        ("CALLKEEPER_KEEP_FIGURES", "49h"),
-        ("CALLKEEPER_RECONCILE_S", "nan"),
-        ("CALLKEEPER_RECONCILE_S", "61"),
+        ("CALLKEEPER_SERVICE_RPS", "0"),
+        ("CALLKEEPER_SERVICE_RPS", "nan"),
         ("CALLKEEPER_ARCHIVE_URL", "mysql://u:canary@db.example/archive"),
         ("CALLKEEPER_ARCHIVE_URL", "postgresql://u:canary[canary]@db.example/archive"),
         ("CALLKEEPER_ARCHIVE_URL", "postgresql://u:canary\u2100@db.example/archive"),
@@ -174,7 +159,7 @@ def test_worker_settings_refuse(name: str, value: str) -> None:
 def assert_refused(kind: type[WebSettings | WorkerSettings], environ: dict[str, str], name: str, value: str) -> None:
     """Assert that one wrong variable is the only one complained of, without its value."""
     with pytest.raises(SettingsWrong) as caught:
-        kind.load(environ | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2027-01-31", name: value})
+        kind.load(environ | {name: value})
     assert [fault.name for fault in caught.value.faults] == [name]
     assert "canary" not in str(caught.value)
 
@@ -200,17 +185,14 @@ def test_worker_settings_accept(name: str, value: str) -> None:
     ("name", "problem"),
     [
         ("CALLKEEPER_KEEP_CALLS", "must be a number and a unit (m, h, d), from 1m to 365d"),
-        ("CALLKEEPER_KEEP_EVENTS", "must be a whole number, 1000 to 10000000"),
-        ("CALLKEEPER_RECONCILE_S", "must be a number of seconds, 1 to 60"),
+        ("CALLKEEPER_SERVICE_RPS", "must be a whole number, 1 to 10000"),
         ("CALLKEEPER_REDIS_TLS", "must be one of verified, unverified"),
-        ("CALLKEEPER_OUTCOME_PRIVATE", "must be one of yes, no"),
     ],
 )
 def test_a_problem_names_the_bounds(name: str, problem: str) -> None:
     """The message for a wrong number, length of time or word says what is accepted."""
-    outcomes = {"CALLKEEPER_OUTCOME_URL": "https://core.example/", "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET}
     with pytest.raises(SettingsWrong) as caught:
-        WorkerSettings.load(WORKER | outcomes | {name: "canary"})
+        WorkerSettings.load(WORKER | {name: "canary"})
     assert [fault.problem for fault in caught.value.faults] == [problem]
 
 
@@ -238,30 +220,8 @@ def test_archive_retention_refuses(text: str) -> None:
 
 def test_worker_settings_read_lists() -> None:
     """Lists are separated by commas, blanks do not matter, a repeated institution counts once."""
-    settings = WorkerSettings.load(
-        WORKER | {"CALLKEEPER_INSTITUTIONS": "cu-1,cu-2 , cu-1", "CALLKEEPER_CHECK_AT": "2,4.5, 9"}
-    )
-    assert (settings.institutions, settings.check_at) == (("cu-1", "cu-2"), (2.0, 4.5, 9.0))
-
-
-@pytest.mark.parametrize(
-    ("text", "until"),
-    [
-        ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),
-        ("2027-01-31T12:00:00Z", datetime(2027, 1, 31, 12, tzinfo=UTC)),
-        ("2027-01-31T12:00:00+02:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
-    ],
-)
-def test_previous_headers_end_at_an_instant(text: str, until: datetime) -> None:
-    """A date means the end of that day in UTC, an instant is used as it is."""
-    settings = WebSettings.load(
-        WEB
-        | {
-            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa-4c07a65e93d2",
-            "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": text,
-        }
-    )
-    assert settings.push_headers_previous_until == until
+    settings = WorkerSettings.load(WORKER | {"CALLKEEPER_INSTITUTIONS": "cu-1,cu-2 , cu-1"})
+    assert settings.institutions == ("cu-1", "cu-2")
 
 
 def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,12 +233,6 @@ def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.Monkey
     assert settings.rules == tmp_path / "rules.toml"
     assert settings.store.redis.authorities == tmp_path / "ca.pem"
     assert WorkerSettings.load(WORKER | {"CALLKEEPER_RULES": "demo"}).rules == Path("demo")
-
-
-def test_previous_headers_need_an_end() -> None:
-    """The end of a rotation is required, because otherwise the old secret would stay valid."""
-    with pytest.raises(SettingsWrong, match="PREVIOUS_UNTIL: is required"):
-        WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa-4c07a65e93d2"})
 
 
 def test_settings_of_the_provider_configure_the_login() -> None:
@@ -302,7 +256,7 @@ SAME: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"CALLKEEPER_ARCHIVE_URL": "postgresql://a:old@db.example/archive"},
         {"CALLKEEPER_ARCHIVE_URL": "postgresql://b:new@db.example/archive"},
     ),
-    "what each worker may have its own": ({}, {"CALLKEEPER_SERVICE_RPS": "9", "CALLKEEPER_CHECK_AT": "1, 2, 4"}),
+    "what each worker may have its own": ({}, {"CALLKEEPER_SERVICE_RPS": "9", "CALLKEEPER_COUNTRY": "DE"}),
 }
 
 
@@ -369,11 +323,10 @@ def test_env_example_is_not_a_working_configuration() -> None:
     assert "CALLKEEPER_PUSH_HEADERS" in {fault.name for fault in caught.value.faults}
 
 
-@pytest.mark.parametrize("private", ["yes", "no"])
 @pytest.mark.parametrize("host", ["core.example", "core", "10.0.0.7", "127.0.0.1.example", "[::ffff:10.0.0.1]"])
-def test_outcome_url_is_https_beyond_this_machine(host: str, private: str) -> None:
-    """Outcomes are never posted unencrypted over a network."""
-    environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, "CALLKEEPER_OUTCOME_PRIVATE": private}
+def test_outcome_url_is_https_beyond_this_machine(host: str) -> None:
+    """Outcomes are never posted unencrypted over a network; to a private network they are posted as to others."""
+    environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET}
     with pytest.raises(SettingsWrong, match="CALLKEEPER_OUTCOME_URL: must be https"):
         WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_URL": f"http://{host}/hook"})
     assert WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_URL": f"https://{host}/hook"}).outcomes is not None
@@ -381,11 +334,9 @@ def test_outcome_url_is_https_beyond_this_machine(host: str, private: str) -> No
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_outcome_url_may_be_plain_on_this_machine(host: str) -> None:
-    """A receiver on this machine needs no certificate, but CALLKEEPER_OUTCOME_PRIVATE=yes."""
+    """A receiver on this machine needs no certificate."""
     environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, "CALLKEEPER_OUTCOME_URL": f"http://{host}:9/"}
-    assert WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_PRIVATE": "yes"}).outcomes is not None
-    with pytest.raises(SettingsWrong, match="needs CALLKEEPER_OUTCOME_PRIVATE=yes"):
-        WorkerSettings.load(environ)
+    assert WorkerSettings.load(environ).outcomes is not None
 
 
 ONE, TWO, THREE = (f"whsec_{digit}aaaDqq7Wc3kZr9TnXb5Ym2LsVhEw8{digit}Q" for digit in "123")
@@ -435,9 +386,8 @@ WEB_DIFFERENT = {
 @pytest.mark.parametrize("name", WEB_DIFFERENT)
 def test_setting_that_must_be_equal_in_all_web_processes_changes_its_digest(name: str) -> None:
     """And no other one's. What is not set says just that."""
-    until = {"CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2027-01-31"}
-    usual = WebSettings.load(WEB | until).digests()
-    changed = WebSettings.load(WEB | until | {name: WEB_DIFFERENT[name]}).digests()
+    usual = WebSettings.load(WEB).digests()
+    changed = WebSettings.load(WEB | {name: WEB_DIFFERENT[name]}).digests()
     assert {each for each in usual if usual[each] != changed[each]} == {name}
     assert not usual[name]
     assert changed[name]

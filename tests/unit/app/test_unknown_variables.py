@@ -1,11 +1,14 @@
 """Variables with our prefix that are no settings."""
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
 from callkeeper.app.cli import main
+from callkeeper.app.doctor.configuration import unknown_variable_findings
 from callkeeper.app.environment import misspelled_variables, unknown_variables
-from callkeeper.app.settings import VARIABLES, refuse_misspelled
+from callkeeper.app.settings import REMOVED_SETTINGS, VARIABLES, refuse_misspelled
 from callkeeper.app.terminal import Misset
 
 KNOWN = VARIABLES.keys()
@@ -14,7 +17,7 @@ KNOWN = VARIABLES.keys()
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("CALLKEEPER_RECONCIL_S", "CALLKEEPER_RECONCILE_S"),
+        ("CALLKEEPER_SERVICE_RP", "CALLKEEPER_SERVICE_RPS"),
         ("CALLKEEPER_RULE", "CALLKEEPER_RULES"),
         ("CALLKEEPER_OUTCOMES_URL", "CALLKEEPER_OUTCOME_URL"),
         ("CALLKEEPER_FORWARDED_HOP", "CALLKEEPER_FORWARDED_HOPS"),
@@ -90,8 +93,13 @@ def test_no_command_works_without_the_setting_that_was_meant(
     assert (result.exit_code, line in result.output, "canary" in result.output) == (2, True, False)
 
 
-def test_setting_of_an_earlier_release_stops_the_start() -> None:
-    """The message names what replaces it, and not its value."""
-    with pytest.raises(Misset, match=r"CALLKEEPER_LOCAL_USERS: .* set CALLKEEPER_OIDC_ISSUER") as refused:
-        refuse_misspelled({"CALLKEEPER_LOCAL_USERS": "canary"})
+@pytest.mark.parametrize("name", REMOVED_SETTINGS)
+def test_setting_of_an_earlier_release_stops_the_start(name: str) -> None:
+    """The message names what replaces it, and not its value. The doctor says the same. A blank one counts as unset."""
+    assert name not in VARIABLES
+    with pytest.raises(Misset, match=f"{name}: .*{re.escape(REMOVED_SETTINGS[name])}") as refused:
+        refuse_misspelled({name: "canary"})
     assert "canary" not in str(refused.value)
+    (finding,) = unknown_variable_findings({name: "canary"}, frozenset())
+    assert (finding.about, finding.remedy) == (name, REMOVED_SETTINGS[name])
+    refuse_misspelled({name: " "})

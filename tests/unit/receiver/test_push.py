@@ -29,14 +29,14 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import DOCTOR, Intake
 from callkeeper.service.push_event import PushEvent, parse_header_settings
 from callkeeper.service.tracing import SpanAttributes, SpanKind, TraceSpan, is_trace, traced_by
-from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.authentication import PushAuthentication
 from receiver.push import PushCounting, PushEndpoint, lag_of
 
 SECRET = "the-configured-push-secret"
 AUTHENTIC = {"X-Push-Key": SECRET}
 EVENT = {"Type": "CallStart", "VoiceId": "voice-1", "InstitutionKey": "cu-1", "PhoneNumber": "+15550100"}
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-AUTHENTICATION = PushAuthentication(HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}")))
+AUTHENTICATION = PushAuthentication(parse_header_settings(f"X-Push-Key: {SECRET}"))
 
 
 class Failing(Intake):
@@ -314,10 +314,8 @@ async def test_push_tells_when_the_previous_headers_are_used(
     intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger, logged: LogCapture
 ) -> None:
     """A3: during a rotation the old headers are accepted, and the log shows that they still are in use."""
-    previous = HeaderSet(
-        parse_header_settings("X-Push-Key: the-secret-before-it"), until=datetime(2027, 1, 1, tzinfo=UTC)
-    )
-    current = HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}"))
+    previous = parse_header_settings("X-Push-Key: the-secret-before-it")
+    current = parse_header_settings(f"X-Push-Key: {SECRET}")
     endpoint = PushEndpoint(PushAuthentication(current, previous), intake, Waker(jobs), log, now=lambda: NOW)
     async with client_of(endpoint) as client:
         answer = await client.post("/push", json=EVENT, headers={"X-Push-Key": "the-secret-before-it"})
