@@ -100,10 +100,12 @@ class WebhookClient:
             url: An http or https address.
             secrets: Each is ``whsec_`` and the key in base64. Two while one is being rotated.
             resolver: Resolves names; None: the system's resolver.
-            ca_file: PEM file of certificate authorities to trust instead of the system's.
+            ca_file: PEM file of certificate authorities to trust besides the system's.
             proxy: The outgoing proxy.
         """
-        tls = ssl.create_default_context(cafile=ca_file)
+        tls = ssl.create_default_context()
+        if ca_file is not None:
+            tls.load_verify_locations(ca_file)
 
         def session() -> aiohttp.ClientSession:
             connector = aiohttp.TCPConnector(limit=32, resolver=resolver, ssl=tls)

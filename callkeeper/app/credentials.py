@@ -9,9 +9,8 @@ from base64 import b64decode
 from contextlib import suppress
 from typing import Final
 
-from callkeeper.app.parsing import VISIBLE, ensure, plain_text, separated, split_limit
+from callkeeper.app.parsing import VISIBLE, ensure, plain_text, separated
 from callkeeper.desk.access.configured_logins import AdminLogin
-from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.service.push_event import Headers, parse_header_settings
 from callkeeper.service.secret import Secret
 
@@ -19,11 +18,6 @@ MIN_ISSUED: Final = 8
 MIN_SECRET: Final = 32
 MAX_PASSWORD: Final = 256
 """The field of our login page takes no longer one. Characters beyond U+FFFF count twice there."""
-
-TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
-"""Names of users and tokens. In trails ``board`` means the board itself, so no user and no token has this name."""
-
-NAME_RULE: Final = "NAME must be 1 to 40 letters, digits, dots, hyphens or underscores, and not board"
 
 _PLACEHOLDER = re.compile(
     r"(?i)change.?(me|this)|example|placeholder|<.*>"
@@ -91,24 +85,6 @@ def login(text: str) -> AdminLogin:
     ensure(length <= MAX_PASSWORD, f"the password has more than {MAX_PASSWORD} characters")
     ensure(_is_strong_secret(password), f"needs a password {_STRONG}; run: callkeeper secret new")
     return AdminLogin(user, Secret(password))
-
-
-def desk_tokens(text: str) -> tuple[DeskToken, ...]:
-    """Read ``name:token`` or ``name:token@cu-1|cu-2``, separated by commas."""
-    tokens = separated(_desk_token)(text)
-    ensure(len({token.name for token in tokens}) == len(tokens), "uses a name twice")
-    are_distinct = len({token.secret for token in tokens}) == len(tokens)
-    ensure(are_distinct, "uses a token twice, so the log could not tell the two users apart")
-    return tokens
-
-
-def _desk_token(text: str) -> DeskToken:
-    name, _, rest = text.partition(":")
-    value, institutions = split_limit(rest)
-    is_token = TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)
-    ensure(is_token, "must be name:token or name:token@key|key, separated by commas; the name must not be board")
-    ensure(_is_strong_secret(value), f"needs tokens {_STRONG}; run: callkeeper secret token")
-    return DeskToken(name=name, secret=Secret(value), institutions=institutions)
 
 
 def metrics_token(text: str) -> Secret:

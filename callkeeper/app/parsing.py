@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
@@ -175,7 +175,7 @@ def institutions(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def split_limit(text: str) -> tuple[str, frozenset[str] | None]:
+def _split_limit(text: str) -> tuple[str, frozenset[str] | None]:
     """Split ``something@cu-1|cu-2`` into what is limited and its institutions: None if there is no ``@``."""
     limited, at, keys = text.partition("@")
     institutions = frozenset(keys.strip().split("|")) if at else None
@@ -186,7 +186,7 @@ def split_limit(text: str) -> tuple[str, frozenset[str] | None]:
 def _grant(text: str) -> Grant:
     """Read ``value=role`` or ``value=role@cu-1|cu-2``."""
     value, _, rest = map(str.strip, text.rpartition("="))
-    role, institutions = split_limit(rest)
+    role, institutions = _split_limit(rest)
     role = role.strip()
     ensure(value and role in set(Role), f"must be value=role, separated by commas; roles are {', '.join(Role)}")
     return Grant(value=value, role=Role(role), institutions=institutions)
@@ -248,8 +248,10 @@ def archive_url(text: str) -> Secret:
     problem = "must be postgresql://user:password@host:5432/database, or sqlite:////path/of/a/file"
     parts = _split(text, {"postgresql", "postgres"}, problem)
     ensure(parts.path.strip("/"), problem)
-    says_ssl = "ssl" in parts.query
-    ensure(not says_ssl, "must not say how certificates are verified: set CALLKEEPER_ARCHIVE_CA or _TLS=unverified")
+    mode = dict(parse_qsl(parts.query)).get("sslmode", "verify-full")
+    ensure(
+        mode in {"require", "verify-ca", "verify-full"}, "must have no sslmode but require, verify-ca or verify-full"
+    )
     return Secret(text)
 
 

@@ -32,7 +32,7 @@ _CERTIFICATE: Final = {
     CertificateFault.EXPIRED: "Renew the server's certificate.",
     CertificateFault.TOO_NEW: "Is the clock of this machine right? If it is, correct the server's certificate.",
     CertificateFault.UNKNOWN_AUTHORITY: (
-        "Name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none."
+        "Name the authority in CALLKEEPER_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none."
     ),
     CertificateFault.OTHER_HOST: "Correct the host in REDIS_URL, or have it added to the server's certificate.",
     CertificateFault.OTHER: "Correct the server's certificate.",

@@ -64,7 +64,7 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     tls: Tls = Tls.VERIFIED
     authorities: Path | None = None
-    """Certificates of authorities that replace the system's."""
+    """Certificates of authorities that are trusted besides the system's."""
 
     @property
     def uses_tls(self) -> bool:
@@ -93,19 +93,20 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
         return {"ssl_cert_reqs": "required", "ssl_check_hostname": True, **trusted}
 
 
-def tls_options(url: str, tls: Tls, authorities: Path | None) -> dict[str, str]:
-    """Return libpq's options for certificates, for a PostgreSQL URL.
+def tls_options(url: str, authorities: Path | None) -> dict[str, str]:
+    """Return libpq's options for certificates that a PostgreSQL URL does not have itself.
 
     On this machine and in its private network no certificate is required. Everywhere else it is verified.
     """
-    host = urlsplit(url).hostname
-    if host is None or (authorities is None and tls is Tls.VERIFIED and _is_near(host)):
+    parts = urlsplit(url)
+    said = dict(parse_qsl(parts.query))
+    if parts.hostname is None or "sslrootcert" in said or said.get("sslmode") == "require":
         return {}
-    if tls is Tls.UNVERIFIED:
-        return {"sslmode": "require"}
+    if authorities is None and "sslmode" not in said and _is_near(parts.hostname):
+        return {}
     known = ssl.get_default_verify_paths()
-    trusted = authorities or known.cafile or known.openssl_cafile
-    return {"sslmode": "verify-full", "sslrootcert": str(trusted)}
+    trusted = {"sslrootcert": str(authorities or known.cafile or known.openssl_cafile)}
+    return trusted if "sslmode" in said else {"sslmode": "verify-full", **trusted}
 
 
 def parse_location(text: str) -> RedisLocation:
@@ -186,7 +187,7 @@ def _options_of(url: str) -> dict[str, Any]:
         raise ValueError("is not a URL that the Redis client understands") from None
     if options.keys() & _NOT_IN_URL:
         raise ValueError(
-            "must not say how certificates are verified: set CALLKEEPER_REDIS_CA, or CALLKEEPER_REDIS_TLS=unverified"
+            "must not say how certificates are verified: set CALLKEEPER_CA, or CALLKEEPER_REDIS_TLS=unverified"
         )
     if "decode_responses" in options or not _is_known_to_clients(url):
         raise ValueError("has an option, behind the ?, that the Redis client does not know or we cannot use")

@@ -30,7 +30,6 @@ from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.account_use import AccountUse
 from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
 from callkeeper.desk.access.configured_logins import AdminLogin, Grant, OidcConfig
-from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Rights
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.push_event import Headers
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
 
 _ISSUED: Final = "<as issued at onboarding>"
 _PUSH_HEADERS: Final = "X-Push-Key: <printed by: callkeeper secret new>"
-_DESK_TOKENS: Final = "desktop:<32 or more characters>, ivr:<32 or more characters>@cu-1|cu-2"
 _SIGNING_KEY: Final = "whsec_<printed by: callkeeper secret outcome>"
-_PROXY: Final = "http://proxy.example:3128"
+_PROXY: Final = "http://proxy.example:3128, direct=core.example|login.example"
 _ALERT_URLS: Final = "jsons://alerts.example/callkeeper, page=<an apprise URL>"
 
 
@@ -65,13 +63,30 @@ def _digests(key: Secret, values: Mapping[str, str | None]) -> dict[str, str]:
     }
 
 
+class NetworkSettings(SettingsSection, frozen=True, kw_only=True):
+    """How servers outside are reached: whose certificates are trusted, and which go through the outgoing proxy."""
+
+    ca: Path | None = optional("CALLKEEPER_CA", parsing.authorities, "/etc/ssl/bank-ca.pem")
+    """Certificates of further authorities that are trusted, a PEM file: of Redis, the service, the provider and others."""
+    proxy: Proxy | None = optional("CALLKEEPER_PROXY", Proxy.of, _PROXY, secret=True)
+    """The outgoing proxy to the service, the identity provider and the receiver of outcomes, but for hosts of direct=."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """Return the file of the authorities, as libraries take it."""
+        return None if self.ca is None else str(self.ca)
+
+    def proxy_to(self, url: str) -> Proxy | None:
+        """Return the proxy through which an address is reached; None: directly."""
+        return None if self.proxy is None or self.proxy.leaves_out(url) else self.proxy
+
+
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """Settings of every process: where the calls are kept."""
 
+    network: NetworkSettings = part(NetworkSettings)
     redis_url: RedisLocation = required("REDIS_URL", parse_location, "redis://localhost:6379/0", secret=True)
     """Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0."""
-    redis_ca: Path | None = optional("CALLKEEPER_REDIS_CA", parsing.existing_file, "/etc/ssl/redis-ca.pem")
-    """Certificates of the authorities trusted for rediss://, a PEM file. Default: the system's."""
     redis_tls: Tls = defaulted("CALLKEEPER_REDIS_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
     """unverified: accept any certificate of a rediss:// server, with a warning at every start. Default verified."""
     key_prefix: str = defaulted("CALLKEEPER_REDIS_PREFIX", parsing.key_prefix, "ck", PREFIX)
@@ -84,7 +99,7 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     @property
     def redis(self) -> RedisLocation:
         """Where Redis is, and how its certificate is verified."""
-        return replace(self.redis_url, tls=self.redis_tls, authorities=self.redis_ca)
+        return replace(self.redis_url, tls=self.redis_tls, authorities=self.network.ca)
 
     @property
     def keys(self) -> Keys:
@@ -102,12 +117,9 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     Spec: Authentication.
     """
 
+    network: NetworkSettings = part(NetworkSettings)
     url: str = required("CALLKEEPER_SERVICE_URL", parsing.service_url, "https://service.example")
     """Base address of the voice-verification service, without /external."""
-    ca_file: Path | None = optional("CALLKEEPER_SERVICE_CA", parsing.authorities, "/etc/ssl/service-ca.pem")
-    """Certificates of the authorities trusted for the service, a PEM file. Default: the usual public ones."""
-    proxy: Proxy | None = optional("CALLKEEPER_SERVICE_PROXY", Proxy.of, _PROXY, secret=True)
-    """The outgoing proxy to the service. Default: none, whatever HTTPS_PROXY says."""
     access_token: Secret = required("CALLKEEPER_ACCESS_TOKEN", credentials.issued_header, _ISSUED, secret=True)
     """The access token issued at onboarding; sent only when logging in."""
     email: str = required("CALLKEEPER_EMAIL", parsing.email, "svc@reseller.example", secret=True)
@@ -146,14 +158,11 @@ class TelemetrySettings(SettingsSection, frozen=True, kw_only=True):
 class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
     """Where calls are kept for years."""
 
+    network: NetworkSettings = part(NetworkSettings)
     url: Secret = required(
         "CALLKEEPER_ARCHIVE_URL", parsing.archive_url, "postgresql://callkeeper@db.example/archive", secret=True
     )
-    """Where calls are kept for years: a PostgreSQL database, or sqlite:////path. Unset: calls are only in Redis."""
-    ca: Path | None = optional("CALLKEEPER_ARCHIVE_CA", parsing.existing_file, "/etc/ssl/archive-ca.pem")
-    """Certificates of the authorities trusted for the archive's database, a PEM file. Default: the system's."""
-    tls: Tls = defaulted("CALLKEEPER_ARCHIVE_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
-    """unverified: accept any certificate of the archive's database. Default verified."""
+    """Where calls are kept for years: postgresql:// (?sslmode=require: unverified), or sqlite:////path. Unset: nowhere."""
 
     @property
     def place(self) -> str:
@@ -161,11 +170,16 @@ class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
         parts = urlsplit(self.url.reveal())
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
+    @property
+    def is_verified(self) -> bool:
+        """Tell whether the address leaves the verification of the server's certificate on."""
+        return "sslmode=require" not in urlsplit(self.url.reveal()).query
+
     def open(self) -> "Database":
         """Return the database, without connecting. SQLAlchemy is imported only here."""
         from callkeeper.archive.database import Database  # noqa: PLC0415  (as the docstring says)
 
-        return Database(self.url.reveal(), tls_options(self.url.reveal(), self.tls, self.ca))
+        return Database(self.url.reveal(), tls_options(self.url.reveal(), self.network.ca))
 
 
 class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
@@ -209,6 +223,7 @@ def _limits(limited: Iterable[Rights]) -> frozenset[str]:
 class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """The identity provider by which people log in: OpenID Connect, authorization code with PKCE."""
 
+    network: NetworkSettings = part(NetworkSettings)
     issuer: str = required("CALLKEEPER_OIDC_ISSUER", parsing.issuer, "https://login.example/realms/bank")
     """Issuer of the identity provider at which people log in, exactly as the provider writes it. Unset: none."""
     client_id: str = required("CALLKEEPER_OIDC_CLIENT_ID", parsing.plain_text, "callkeeper")
@@ -225,14 +240,13 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
         "CALLKEEPER_OIDC_OPERATOR_CLAIM", parsing.plain_text, "core_username", "preferred_username"
     )
     """The claim of the ID token with the core username under which a person acts. Default preferred_username."""
-    ca: Path | None = optional("CALLKEEPER_OIDC_CA", parsing.existing_file, "/etc/ssl/login-ca.pem")
-    """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
-    proxy: Proxy | None = optional("CALLKEEPER_OIDC_PROXY", Proxy.of, _PROXY, secret=True)
-    """The outgoing proxy to the identity provider. Default: none, whatever HTTPS_PROXY says."""
 
     def config(self, public_url: str) -> OidcConfig:
         """Return the configuration of the login; ``public_url`` is our address."""
-        return OidcConfig(redirect_uri=f"{public_url}/login/callback", **asdict(self))
+        settings = asdict(self)
+        del settings["network"]
+        ca, proxy = self.network.ca, self.network.proxy_to(self.issuer)
+        return OidcConfig(redirect_uri=f"{public_url}/login/callback", ca=ca, proxy=proxy, **settings)
 
 
 def _shown(headers: Headers) -> str:
@@ -268,10 +282,6 @@ class WebSettings(RuleSettings, frozen=True, kw_only=True):
         "CALLKEEPER_METRICS_TOKEN", credentials.metrics_token, "<printed by: callkeeper secret metrics>", secret=True
     )
     """The bearer token of Prometheus for /metrics. Unset: /metrics needs a login."""
-    desk_tokens: tuple[DeskToken, ...] = defaulted(
-        "CALLKEEPER_DESK_TOKENS", credentials.desk_tokens, _DESK_TOKENS, (), secret=True
-    )
-    """name:token of software that may use the desk, @cu-1|cu-2 limits it; others are issued by callkeeper tokens."""
     desk_origins: tuple[str, ...] = defaulted("CALLKEEPER_DESK_ORIGINS", parsing.origins, "https://agents.example", ())
     """Origins of web pages that may use the desk from a browser. Default: none."""
     forwarded_hops: int = defaulted("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
@@ -284,7 +294,6 @@ class WebSettings(RuleSettings, frozen=True, kw_only=True):
         """
         previous, oidc = self.push_headers_previous, self.oidc
         roles = None if oidc is None else "\n".join(f"{each.value}={each.role}{_limit(each)}" for each in oidc.grants)
-        tokens = sorted(f"{each.name}:{each.secret.reveal()}{_limit(each)}" for each in self.desk_tokens)
         values = {
             KEYED_BY["web"]: "",
             "CALLKEEPER_PUSH_HEADERS_PREVIOUS": None if previous is None else _shown(previous),
@@ -292,7 +301,6 @@ class WebSettings(RuleSettings, frozen=True, kw_only=True):
             "CALLKEEPER_OIDC_ISSUER": None if oidc is None else f"{oidc.issuer}\n{oidc.client_id}",
             "CALLKEEPER_OIDC_ROLES": roles,
             "CALLKEEPER_METRICS_TOKEN": None if self.metrics_token is None else self.metrics_token.reveal(),
-            "CALLKEEPER_DESK_TOKENS": "\n".join(tokens) or None,
             "CALLKEEPER_DESK_ORIGINS": "\n".join(sorted(self.desk_origins)) or None,
             "CALLKEEPER_ARCHIVE_URL": None if self.archive is None else self.archive.place,
         }
@@ -301,7 +309,7 @@ class WebSettings(RuleSettings, frozen=True, kw_only=True):
     def named_institutions(self) -> dict[str, frozenset[str]]:
         """Return the institutions that the settings name, by variable, without those of the rules file."""
         grants = self.oidc.grants if self.oidc is not None else ()
-        return {"CALLKEEPER_DESK_TOKENS": _limits(self.desk_tokens), "CALLKEEPER_OIDC_ROLES": _limits(grants)}
+        return {"CALLKEEPER_OIDC_ROLES": _limits(grants)}
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield a missing address for the identity provider's redirect."""
@@ -322,16 +330,13 @@ class WebSettings(RuleSettings, frozen=True, kw_only=True):
 class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
     """Where outcomes are posted, and how they are signed."""
 
+    network: NetworkSettings = part(NetworkSettings)
     url: str = required("CALLKEEPER_OUTCOME_URL", parsing.outcome_url, "https://core.example/callkeeper")
     """Where outcomes of calls are posted, signed by Standard Webhooks; https. Unset: nowhere."""
     secrets: tuple[Secret, ...] = required(
         "CALLKEEPER_OUTCOME_SECRET", credentials.outcome_secrets, _SIGNING_KEY, secret=True
     )
     """The signing key: whsec_ and 24 to 64 bytes in base64. During a rotation two, separated by a comma."""
-    ca_file: Path | None = optional("CALLKEEPER_OUTCOME_CA", parsing.authorities, "/etc/ssl/outcome-ca.pem")
-    """Certificates of the authorities trusted for the receiver of outcomes, a PEM file. Default: the system's."""
-    proxy: Proxy | None = optional("CALLKEEPER_OUTCOME_PROXY", Proxy.of, _PROXY, secret=True)
-    """The outgoing proxy to the receiver of outcomes. Default: none, whatever HTTPS_PROXY says."""
 
 
 class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
@@ -387,17 +392,30 @@ VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings
 """All variables, by name."""
 
 
+_ONE_CA: Final = "name all authorities of your own in CALLKEEPER_CA; they are trusted besides the usual ones"
+_ONE_PROXY: Final = "set CALLKEEPER_PROXY, with direct= and the hosts that are reached without it"
+
 REMOVED_SETTINGS: Final = {
+    "CALLKEEPER_ARCHIVE_CA": _ONE_CA,
+    "CALLKEEPER_ARCHIVE_TLS": "unverified is ?sslmode=require in CALLKEEPER_ARCHIVE_URL",
     "CALLKEEPER_CHECK_AT": "write the times into the rules file: [checks] at",
+    "CALLKEEPER_DESK_TOKENS": "callkeeper tokens issue NAME makes a token, which applies at once",
     "CALLKEEPER_KEEP_EVENTS": "the event log holds 100,000 lines",
     "CALLKEEPER_KEEP_FIGURES": "figures per minute are kept for an hour; Prometheus keeps them for longer",
     "CALLKEEPER_LOCAL_USERS": "people log in at an identity provider: set CALLKEEPER_OIDC_ISSUER",
     "CALLKEEPER_LOG_FORMAT": "the log is for people on a terminal, and JSON everywhere else",
+    "CALLKEEPER_OIDC_CA": _ONE_CA,
+    "CALLKEEPER_OIDC_PROXY": _ONE_PROXY,
     "CALLKEEPER_OIDC_SCOPE": "the scopes follow from the claims that CALLKEEPER_OIDC_ROLE_CLAIM and _OPERATOR_CLAIM name",
+    "CALLKEEPER_OUTCOME_CA": _ONE_CA,
     "CALLKEEPER_OUTCOME_PRIVATE": "CALLKEEPER_OUTCOME_URL may lead to a private network",
+    "CALLKEEPER_OUTCOME_PROXY": _ONE_PROXY,
     "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "a rotation ends when you remove CALLKEEPER_PUSH_HEADERS_PREVIOUS",
     "CALLKEEPER_QUEUE_PAGE": "the size of a page adapts to the service",
     "CALLKEEPER_RECONCILE_S": "the queue is listed every 5 s while calls are live",
+    "CALLKEEPER_REDIS_CA": _ONE_CA,
+    "CALLKEEPER_SERVICE_CA": _ONE_CA,
+    "CALLKEEPER_SERVICE_PROXY": _ONE_PROXY,
 }
 """Settings of earlier releases, and what replaces them."""
 

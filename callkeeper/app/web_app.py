@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -59,9 +59,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     warn_of_redis(store.redis, log)
     redis, jobs = receiver_redis(store.redis), blocking_redis(store.redis)
     waker = Waker(jobs, keys=store.keys)
-    is_watched = settings.has_pages or settings.desk_tokens or settings.metrics_token is not None
-    figures, book = Figures(), load_rules(settings.rules) if is_watched else None
-    author = Author.here("web", rules=book.digest if book else "", settings=settings.digests())
+    figures, book = Figures(), load_rules(settings.rules)
+    author = Author.here("web", rules=book.digest, settings=settings.digests())
     writer = FigureWriter(figures, author, keys=store.keys)
     writer.lines_lost = lines_lost
     migrated = partial(leave_unless_migrated, keys=store.keys, log=log)
@@ -73,17 +72,14 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     )
     routes: list[BaseRoute] = [Route("/push", push, methods=["POST"]), *health_routes(redis, store.keys)]
     auditor = Auditor(AuditLog(redis, keys=store.keys), key=hiding_key(settings, "audit log"))
-    desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
-    board = None
-    if desk is not None:
-        people = pages(settings, redis, jobs, desk, auditor, log)
-        board = people.board
-        routes += people.routes
-        writer.doing = lambda: Doing(streams=desk.streams.count + (board.open_streams if board else 0))
-        mount = Mount("/desk", desk.app)
-        # An address with a line break goes to the desk, which answers with its own error format.
-        mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
-        routes.append(mount)
+    desk = _desk(settings, redis, waker, figures, book, auditor, log)
+    people = pages(settings, redis, jobs, desk, auditor, log)
+    board = people.board
+    writer.doing = lambda: Doing(streams=desk.streams.count + (board.open_streams if board else 0))
+    mount = Mount("/desk", desk.app)
+    # An address with a line break goes to the desk, which answers with its own error format.
+    mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
+    routes += [*people.routes, mount]
 
     watch = alert_watch(settings.alerts, store, log)
 
@@ -95,7 +91,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         warning = asyncio.create_task(warn_of_unknown_institutions(settings.named_institutions(), queries, log))
         watching = asyncio.create_task(PauseWatch(redis, keys=store.keys).run())
         ending = asyncio.create_task(AcknowledgementWatch(redis, store.keys).run())
-        async with desk.running() if desk else nullcontext(), auditor.running():
+        async with desk.running(), auditor.running():
             yield
         await end({warning, watching, ending})
         await asyncio.to_thread(watch.stop)
@@ -121,8 +117,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         """End all streams, so that the process can end."""
         if board is not None:
             board.frames.close()
-        if desk is not None:
-            desk.leave()
+        desk.leave()
 
     app.state.leave = leave
     return app
@@ -146,7 +141,6 @@ def _desk(
     return Desk(
         redis,
         feed_redis(settings.store.redis),
-        tokens=settings.desk_tokens,
         origins=settings.desk_origins,
         book=book,
         waker=waker,

@@ -44,15 +44,15 @@ def service_config(settings: ServiceSettings) -> ServiceConfig:
         email=Secret(settings.email),
         password=settings.password,
         requested_by=settings.requested_by.default,
-        ca_file=None if settings.ca_file is None else str(settings.ca_file),
-        proxy=settings.proxy,
+        ca_file=settings.network.ca_file,
+        proxy=settings.network.proxy_to(settings.url),
         allow_plain_http=True,  # the settings allow it only for this machine and hosts of a private network
     )
 
 
 def _open_webhook_client(settings: OutcomeSettings) -> WebhookClient:
-    ca_file = None if settings.ca_file is None else str(settings.ca_file)
-    return WebhookClient.open(settings.url, settings.secrets, ca_file=ca_file, proxy=settings.proxy)
+    ca_file, proxy = settings.network.ca_file, settings.network.proxy_to(settings.url)
+    return WebhookClient.open(settings.url, settings.secrets, ca_file=ca_file, proxy=proxy)
 
 
 def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Callable[[ArchiveQueue], Outbox]:

@@ -1,6 +1,6 @@
 """The desk of one web process: builds its parts, starts and stops them."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.calls.store.time_slices import TimeSlices
 from callkeeper.desk.access.access_changes import AccessChanges
-from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
+from callkeeper.desk.access.desk_tokens import DeskTokens
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.api import DeskApi
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
@@ -34,7 +34,6 @@ class Desk:
         redis: Redis,
         waiting_redis: Redis,
         *,
-        tokens: Sequence[DeskToken],
         origins: tuple[str, ...],
         book: RuleBook,
         waker: Waker,
@@ -48,7 +47,7 @@ class Desk:
     ) -> None:
         """``redis`` is not closed here; the connection that waits, longer than `feed.BLOCK_MS`, and the archive are."""
         keys = store.keys
-        known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
+        known, changes = DeskTokens(redis, keys=keys), Changes(redis, keys=keys)
         self.access = AccessChanges(redis, keys=keys)
         self.searches = SearchTurns()
         self.lookup = Lookup(redis, keys=keys, slices=TimeSlices())

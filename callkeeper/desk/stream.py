@@ -43,39 +43,30 @@ STREAMS_PER_AGENT: Final = 8
 TICKET_S: Final = 30
 """How long a ticket waits to be used, once."""
 
-_OF_ISSUED: Final = "i-"
-"""Prefix of tickets that belong to issued tokens: only Redis knows which token."""
-
 
 class Tickets:
     """Tickets for one connection each: a browser's EventSource sends no header, and a token in an address would be logged.
 
-    A ticket is signed with a key of its token, so a forged ticket is refused without asking Redis, except for issued
-    tokens. Redis holds the tickets that were not used yet, by their SHA-256: reading Redis does not give a usable one.
+    A ticket is signed with a key of its token. Redis holds the tickets that were not used yet, by their SHA-256: reading
+    Redis does not give a usable one.
     """
 
     def __init__(self, redis: Redis, tokens: DeskTokens, *, keys: Keys = KEYS) -> None:
         self._redis = in_bytes(redis)
         self._tokens = tokens
-        self._signers = [(token, _signer(token)) for token in tokens.of_environment]
         self._keys = keys
 
     async def issue(self, token: DeskToken) -> TicketView:
         """Return a new ticket for the holder of a token."""
-        ticket = (_OF_ISSUED if token.is_issued else "") + _signer(token).issue()
+        ticket = _signer(token).issue()
         await self._redis.set(self._key(ticket), token.name, ex=TICKET_S)
         return TicketView(ticket, TICKET_S)
 
     async def redeem(self, ticket: str) -> DeskToken | None:
         """Return the token of a ticket, and invalidate the ticket."""
-        if ticket.startswith(_OF_ISSUED):
-            name = await self._redis.getdel(self._key(ticket))
-            owner = await self._tokens.by_name(name.decode()) if name is not None else None
-            return owner if owner is not None and _signer(owner).is_valid(ticket.removeprefix(_OF_ISSUED)) else None
-        owner = next((token for token, signer in self._signers if signer.is_valid(ticket)), None)
-        if owner is None or await self._redis.getdel(self._key(ticket)) is None:
-            return None
-        return owner
+        name = await self._redis.getdel(self._key(ticket))
+        owner = await self._tokens.by_name(name.decode()) if name is not None else None
+        return owner if owner is not None and _signer(owner).is_valid(ticket) else None
 
     def _key(self, ticket: str) -> str:
         return self._keys.ticket(sha256(ticket.encode("utf-8", "replace")).hexdigest())

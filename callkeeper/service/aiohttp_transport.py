@@ -259,6 +259,7 @@ async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType)
 
 @cache
 def _tls(ca_file: str | None) -> ssl.SSLContext:
-    if ca_file is None:
-        return httpx.create_ssl_context(trust_env=False)
-    return ssl.create_default_context(cafile=ca_file)
+    context = httpx.create_ssl_context(trust_env=False)
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context

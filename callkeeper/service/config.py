@@ -62,7 +62,7 @@ class ServiceConfig:
             within it, and to a listing, a read or a check within ``patience_s``.
         max_body_bytes: Of an answer, after decompression.
         max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
-        ca_file: PEM file of certificate authorities to trust instead of the usual ones.
+        ca_file: PEM file of certificate authorities to trust besides the usual ones.
         proxy: The outgoing proxy to the service; None: it is reached directly.
         allow_plain_http: Accept http beyond loopback. Credentials then cross the network unencrypted.
         login: How often to log in.

@@ -3,11 +3,15 @@
 It opens a tunnel (CONNECT): TLS is between us and the host, so the proxy sees the host's name, and none of the requests.
 """
 
+import re
 from base64 import b64encode
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from callkeeper.service.secret import Secret
+
+_HOST: Final = re.compile(r"[a-z0-9_.:-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +21,22 @@ class Proxy:
     address: str
     user: str | None = None
     password: Secret = field(default_factory=lambda: Secret(""))
+    direct: tuple[str, ...] = ()
+    """Hosts that are reached without it, with those below them: ``core.example`` also means ``a.core.example``."""
 
     @classmethod
     def of(cls, text: str) -> "Proxy":
-        """Read ``http://host:port`` or ``http://user:password@host:port``, both percent-encoded.
+        """Read ``http://user:password@host:port, direct=core.example|login.example``; only host and port must be there.
+
+        User and password are percent-encoded.
 
         Raises:
             ValueError: It is neither. The message does not repeat it.
         """
+        text, *without = re.split(r",\s*direct=", text)
+        direct = tuple(host.strip().strip(".").lower() for host in "".join(without).split("|")) if without else ()
+        if len(without) > 1 or not all(map(_HOST.fullmatch, direct)):
+            raise ValueError("must name hosts with | between them behind one direct=")
         try:
             parts = urlsplit(text)
             port = parts.port
@@ -35,7 +47,12 @@ class Proxy:
             raise ValueError("must be http://host:port of a proxy, or http://user:password@host:port")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         user = unquote(parts.username) if parts.username else None
-        return cls(f"http://{host}:{port}", user, Secret(unquote(parts.password or "")))
+        return cls(f"http://{host}:{port}", user, Secret(unquote(parts.password or "")), direct)
+
+    def leaves_out(self, url: str) -> bool:
+        """Tell whether an address is reached without the proxy."""
+        host = (urlsplit(url).hostname or "").lower()
+        return any(host == each or host.endswith(f".{each}") for each in self.direct)
 
     @property
     def headers(self) -> dict[str, str]:

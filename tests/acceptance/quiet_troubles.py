@@ -116,7 +116,7 @@ def worker_cut_off(stack: Stack) -> Iterator[None]:
         while not is_over.wait(0.3):
             calls.append(stack.call(end(20), key=ELSEWHERE))
 
-    worker = stack.start("worker", environ={"CALLKEEPER_SERVICE_PROXY": url})
+    worker = stack.start("worker", environ={"CALLKEEPER_PROXY": url})
     with ThreadPoolExecutor(1) as thread:
         beginning = thread.submit(begin_calls)
         try:

@@ -26,6 +26,7 @@ from callkeeper_sandbox.service.state import PushSettings
 from callkeeper_sandbox.service.world import World
 from tests.acceptance.test_desk import TOKEN
 from tests.harness.courier import SECRET, receiving
+from tests.harness.desk_tokens import give_token
 from tests.harness.processes import KEY, Stack, end, stack
 from tests.waiting import until
 
@@ -52,11 +53,11 @@ class Traces:
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     """Run calls of several kinds through a stack with all features, and collect everything."""
     data = tmp_path_factory.mktemp("canaries")
-    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
     with (
         receiving() as receiver,
-        stack(data, workers=1, web_environ=web, worker_environ=receiver.worker_environ, forked=False) as running,
+        stack(data, workers=1, worker_environ=receiver.worker_environ, forked=False) as running,
     ):
+        give_token(running.redis, "desktop", TOKEN)
         calls = _live(running)
         texts, asked = _shown(running, calls)
         texts |= {"Redis": _everything_in(running.redis), "outcomes": json.dumps(receiver.taken).encode()}
@@ -131,7 +132,6 @@ def templates(stack: Stack) -> set[str]:
             "REDIS_URL": stack.demo.redis_url,
             "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
             "CALLKEEPER_ADMIN": stack.demo.admin,
-            "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
         }
     )
     log: Any = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])

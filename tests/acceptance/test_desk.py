@@ -12,10 +12,11 @@ import pytest
 
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import Receiver, receiving
+from tests.harness.desk_tokens import give_token
 from tests.harness.processes import KEY, Stack, end, frozen, stack, web_url
 from tests.waiting import until
 
-TOKEN = "canary-desktop-0123456789-4c07a65e93d2"
+TOKEN = "ckt_canary-desktop-0123456789-4c07a65e93d2"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
 
 
@@ -67,10 +68,10 @@ class Floor:
 @pytest.fixture(scope="module")
 def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
     """Run a stack with a desk and a receiver."""
-    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
     with receiving() as receiver:
         folder = tmp_path_factory.mktemp("desk")
-        with stack(folder, workers=2, web_environ=web, worker_environ=receiver.worker_environ) as running:
+        with stack(folder, workers=2, worker_environ=receiver.worker_environ) as running:
+            give_token(running.redis, "desktop", TOKEN)
             floor = Floor(running, receiver)
             with floor.desk:
                 yield floor

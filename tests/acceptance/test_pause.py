@@ -15,6 +15,12 @@ from tests.harness.processes import KEY, Stack, end, stack
 from tests.waiting import until
 
 WHY = ("--because", "core migration", "--operator", "jane")
+PROVIDER = {
+    "CALLKEEPER_OIDC_ISSUER": "http://127.0.0.1:1",
+    "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
+    "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91-4c07a65e93d2",
+    "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
+}
 HARBOUR = "cu-1 (Harbour Example Credit Union)"
 
 
@@ -22,7 +28,7 @@ HARBOUR = "cu-1 (Harbour Example Credit Union)"
 def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Run a stack whose processes each have a setting that names an unknown institution."""
     data = tmp_path_factory.mktemp("pause")
-    web = {"CALLKEEPER_DESK_TOKENS": "ivr:canary-ivr-0123456789abc-4c07a65e93d2@CU-2"}
+    web = {**PROVIDER, "CALLKEEPER_OIDC_ROLES": "staff=viewer@CU-2"}
     worker = {"CALLKEEPER_REQUESTED_BY": "bot, CU-1=svc1", "CALLKEEPER_RULES": "demo"}
     with stack(data, workers=1, web_environ=web, worker_environ=worker) as running:
         until(lambda: running.redis.hlen(Keys().standings), 10, "the service's list of institutions")
@@ -89,7 +95,7 @@ def test_doctor_tells_a_pause_that_holds_nothing(paused: Stack) -> None:
     told = type_in(paused, "doctor").stdout
     assert type_in(paused, "resume", "--institution", "cu-11", *WHY).exit_code == 0
     assert "it holds no call now: callkeeper knows no institution with the key 'cu-11'; did you mean cu-1" in told
-    for setting, key in (("CALLKEEPER_DESK_TOKENS", "CU-2"), ("CALLKEEPER_REQUESTED_BY", "CU-1")):
+    for setting, key in (("CALLKEEPER_OIDC_ROLES", "CU-2"), ("CALLKEEPER_REQUESTED_BY", "CU-1")):
         assert (
             f"fault    institutions {setting}: the account may not manage '{key}'; did you mean {key.lower()}" in told
         )

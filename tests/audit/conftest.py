@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser
+from redis import Redis as BlockingRedis
 
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
 from tests.harness.browser import running_browser
+from tests.harness.desk_tokens import give_token
 from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import start_web, web_url
 from tests.longest_first import longest_first
@@ -27,7 +29,6 @@ LONGEST_FIRST = ["connections", "canaries", "terminal", "secrets_of_processes", 
 ENVIRON = {
     "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
     "CALLKEEPER_ADMIN": ADMIN,
-    "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
     "CALLKEEPER_FORWARDED_HOPS": "1",
 }
 
@@ -95,6 +96,8 @@ def web_process(redis_url: str, folder: Path, *, files: int | None = None, **mor
         more: Further environment variables.
     """
     with (ForkingFleet if files is None else Fleet)(folder) as fleet:
+        with BlockingRedis.from_url(redis_url) as redis:
+            give_token(redis, "desktop", TOKEN)
         own, hard = getrlimit(RLIMIT_NOFILE)
         setrlimit(RLIMIT_NOFILE, (files or own, hard))  # a new process inherits it, a forked one does not
         try:

@@ -12,7 +12,7 @@ from callkeeper.service import Secret
 from tests.audit.mutants import TRICKS
 
 PUSH_KEY = "canary-push-1f8b32d9-4c07a65e93d2"
-TOKEN = "canary-desktop-0123456789-4c07a65e93d2"
+TOKEN = "ckt_canary-desktop-0123456789-4c07a65e93d2"
 ADMIN = "ops:canary-admin-0123456-4c07a65e93d2"
 
 BODY_NAMES = ("assign", "verified", "distrusted", "opted-out", "check", "resolve")

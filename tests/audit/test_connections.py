@@ -10,6 +10,7 @@ from pathlib import Path
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import PUSH_KEY, TOKEN
+from tests.harness.desk_tokens import give_token
 from tests.people.providers import ProviderProcess, settings
 from tests.waiting import until
 
@@ -47,9 +48,11 @@ def test_streams_of_a_token_have_a_cap(redis_url: str, tmp_path: Path) -> None:
 
 def test_room_is_kept_for_events(redis_url: str, tmp_path: Path) -> None:
     """Streams of many tokens leave connections for events and health checks; further streams get 503."""
-    tokens = tuple(f"{n}aQ7zk29mLp0XwEr4-bQ7zk29mLp0XwEr4" for n in "abc")
-    setting = ", ".join(f"t{n}:{token}" for n, token in enumerate(tokens))
-    with web_process(redis_url, tmp_path, files=FILES, CALLKEEPER_DESK_TOKENS=setting) as target, ExitStack() as stack:
+    tokens = tuple(f"ckt_{n}aQ7zk29mLp0XwEr4-bQ7zk29mLp0XwEr4" for n in "abc")
+    with Redis.from_url(redis_url) as redis:
+        for token in tokens:
+            give_token(redis, f"t-{token[4]}", token)
+    with web_process(redis_url, tmp_path, files=FILES) as target, ExitStack() as stack:
         found = Counter(status for token in tokens for status in _open_streams(target, stack, 12, token))
         assert found == {200: 24, 503: 12}
         assert statuses(target, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") == [200]

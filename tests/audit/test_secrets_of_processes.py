@@ -24,20 +24,17 @@ EVERYTHING = {
     "CALLKEEPER_ACCESS_TOKEN": "canary-worker-access-token",
     "CALLKEEPER_EMAIL": "canary-worker@reseller.example",
     "CALLKEEPER_PASSWORD": "canary-worker-password",
-    "CALLKEEPER_SERVICE_PROXY": "http://ops:canary-worker-service-proxy@127.0.0.1:1",
-    "CALLKEEPER_OUTCOME_PROXY": "http://ops:canary-worker-outcome-proxy@127.0.0.1:1",
     "CALLKEEPER_OUTCOME_SECRET": "whsec_Y2FuYXJ5LXdvcmtlci1vdXRjb21lLXNlY3JldC0wMTIz",
     "CALLKEEPER_OUTCOME_URL": "https://outcomes.example/",
     "CALLKEEPER_REQUESTED_BY": "bot",
     "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-web-push-0123456789-4c07a65e93d2",
     "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-web-push-previous-0123-4c07a65e93d2",
     "CALLKEEPER_ADMIN": "ops:canary-web-admin-0123-4c07a65e93d2",
-    "CALLKEEPER_DESK_TOKENS": "desktop:canary-web-token-0123456789-4c07a65e93d2",
     "CALLKEEPER_METRICS_TOKEN": "canary-web-metrics-0123456789-4c07a65e93d2",
     "CALLKEEPER_OIDC_ISSUER": "https://login.example",
     "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
     "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-web-client-0123456789-4c07a65e93d2",
-    "CALLKEEPER_OIDC_PROXY": "http://ops:canary-web-oidc-proxy@127.0.0.1:1",
+    "CALLKEEPER_PROXY": "http://ops:canary-proxy-0123@127.0.0.1:1",
     "CALLKEEPER_OIDC_ROLES": "staff=viewer",
     "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
     "CALLKEEPER_ARCHIVE_URL": "postgresql://ops:canary-archive-0123@127.0.0.1:1/archive",
@@ -59,13 +56,13 @@ def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process:
     assert required - given == set()
 
 
-def test_web_and_worker_share_no_secret_but_three() -> None:
-    """Web and worker share only the URLs of Redis, archive and alerts.
+def test_web_and_worker_share_no_secret_but_four() -> None:
+    """Web and worker share only the URLs of Redis, archive, alerts and the outgoing proxy.
 
     They have different roles in the archive. Both need the alert URLs, because either may be the last that can send
     one.
     """
-    shared = {"REDIS_URL", "CALLKEEPER_ARCHIVE_URL", "CALLKEEPER_ALERT_URLS"}
+    shared = {"REDIS_URL", "CALLKEEPER_ARCHIVE_URL", "CALLKEEPER_ALERT_URLS", "CALLKEEPER_PROXY"}
     assert READS["web"].keys() & READS["worker"].keys() & SECRETS == shared
     assert set(EVERYTHING) & SECRETS == SECRETS - {"REDIS_URL"}
 
@@ -115,7 +112,7 @@ def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path:
 
 WEAK = {
     "a password that is too short": ("CALLKEEPER_ADMIN", "ops:", "Password1234", ""),
-    "a repeated word": ("CALLKEEPER_DESK_TOKENS", "desk:", "tokentokentokentokentokentokentoken", "@cu-1"),
+    "a repeated word": ("CALLKEEPER_METRICS_TOKEN", "", "tokentokentokentokentokentokentoken", ""),
     "a placeholder": ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: ", "change-me-0123456789-abcdefghijkl", ""),
 }
 

@@ -14,7 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, delete, func, select, update
 
-from callkeeper.app.redis_location import Tls, tls_options
+from callkeeper.app.redis_location import tls_options
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.keeping import Keeper
@@ -350,8 +350,9 @@ def test_certificate_of_the_server_is_verified(server: PostgreSql) -> None:
         subprocess.run(["chown", "postgres", str(key), str(certificate)], check=True)  # noqa: S603, S607
     server.sql("ALTER SYSTEM SET ssl = on", database="postgres")
     server.sql("SELECT pg_reload_conf()", database="postgres")
-    right = tls_options(server.url, Tls.VERIFIED, certificate)
-    elsewhere = tls_options("postgresql://x@db.example/a", Tls.VERIFIED, None)
+    right = tls_options(server.url, certificate)
+    elsewhere = tls_options("postgresql://x@db.example/a", None)
+    unverified = f"{server.url}?sslmode=require"
     assert (right["sslmode"], elsewhere["sslmode"]) == ("verify-full", "verify-full")
     until(
         lambda: [Writer(at(server.url, right)).heads()], 20, "the server to use its certificate", excused=(ArchiveAway,)
@@ -361,4 +362,4 @@ def test_certificate_of_the_server_is_verified(server: PostgreSql) -> None:
         Writer(at(server.url, elsewhere)).heads()
     with pytest.raises(ArchiveAway):
         Writer(at(server.url.replace("127.0.0.1", "localhost"), right)).heads()
-    assert Writer(at(server.url, tls_options(server.url, Tls.UNVERIFIED, None))).heads() == {}
+    assert Writer(at(unverified, tls_options(unverified, certificate))).heads() == {}

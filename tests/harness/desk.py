@@ -13,7 +13,6 @@ from callkeeper.calls.rules import RuleBook
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
-from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.board.board import Board
 from callkeeper.desk.board.frame_source import FrameSource
@@ -21,15 +20,18 @@ from callkeeper.desk.desk import Desk
 from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
 from callkeeper.service import Secret
 from callkeeper_sandbox.service.state import Call
+from tests.harness.desk_tokens import give_token
 from tests.harness.virtual_time import KEY, SHIPPED, Rig
 from tests.mixed_up import MixedUp
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import SignedIn
 
-TOKENS = (
-    DeskToken(name="desktop", secret=Secret("canary-desktop-0123456789-4c07a65e93d2")),
-    DeskToken(name="ivr", secret=Secret("canary-ivr-0123456789abcd-4c07a65e93d2"), institutions=frozenset({"cu-2"})),
-)
+TOKENS = {
+    "desktop": "ckt_canary-desktop-0123456789-4c07a65e93d2",
+    "ivr": "ckt_canary-ivr-0123456789abcd-4c07a65e93d2",
+}
+"""The tokens of the desk by their names; that of the IVR sees cu-2 only."""
+
 OPERATOR = "agent-7"
 
 
@@ -45,7 +47,6 @@ class DeskRig(Rig):
         self.desk = Desk(
             redis,
             redis,
-            tokens=TOKENS,
             origins=("https://agents.example",),
             book=self.book,
             waker=Waker(jobs),
@@ -54,12 +55,13 @@ class DeskRig(Rig):
             store=self.store,
             auditor=self.auditor,
         )
+        give_token(jobs, "desktop", TOKENS["desktop"])
+        give_token(jobs, "ivr", TOKENS["ivr"], "cu-2")
         self.http = self.client("desktop")
 
     def client(self, name: str | None) -> httpx.AsyncClient:
         """Return a client with a token, by its name."""
-        secrets = {token.name: token.secret.reveal() for token in TOKENS}
-        headers = {"Authorization": f"Bearer {secrets[name]}"} if name else {}
+        headers = {"Authorization": f"Bearer {TOKENS[name]}"} if name else {}
         return httpx.AsyncClient(
             transport=httpx.ASGITransport(self.desk.app, root_path="/desk"), base_url="http://desk", headers=headers
         )

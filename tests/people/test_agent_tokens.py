@@ -2,17 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
-from redis.asyncio import Redis
 from starlette.requests import Request
-from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.web_app import web_app
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.record_storage import encode_call
@@ -22,7 +17,7 @@ from callkeeper.desk.access.desk_tokens import DeskTokens
 from callkeeper.desk.agent_pages import Minting
 from callkeeper.desk.problems import Problem
 from callkeeper.desk.stream import STREAMS_PER_AGENT
-from tests.people.conftest import Site, web_settings
+from tests.people.conftest import Site
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.records import with_stored
 from tests.unit.calls.specimens import call
@@ -201,47 +196,9 @@ async def test_agent_token_ends_with_the_token_it_was_minted_with(
     assert (await page.get("/desk/calls", params=ASKED)).status_code == 401
 
 
-OLD = "canary-desk-5d0b7f2c91a4-4c07a65e93d2"
-
-
-@asynccontextmanager
-async def restarted(
-    redis_url: str, log: FilteringBoundLogger, tokens: str, value: str
-) -> AsyncIterator[httpx.AsyncClient]:
-    """Run the application with some tokens of the environment; yield a client with a token."""
-    app = web_app(web_settings(redis_url, CALLKEEPER_DESK_TOKENS=tokens), log)
-    transport, headers = httpx.ASGITransport(app), {"Authorization": f"Bearer {value}"}
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="https://desk", headers=headers) as client,
-    ):
-        yield client
-
-
-async def test_agent_token_of_the_environment_ends_with_its_rights(
-    redis: Redis, redis_url: str, log: FilteringBoundLogger
-) -> None:
-    """After a restart without the desk token, with another value of it or with fewer institutions, it opens nothing."""
-    known = f"desktop:{OLD}"
-    async with restarted(redis_url, log, known, OLD) as backend:
-        value = (await mint(backend)).json()["token"]
-    expected = {
-        known: 200,
-        f"{known}@cu-1": 200,
-        f"{known}@cu-2": 401,
-        "desktop:canary-desk-9e0b7f2c91a4-4c07a65e93d2": 401,
-        f"renamed:{OLD}": 200,
-    }
-    answered = {}
-    for tokens in expected:
-        async with restarted(redis_url, log, tokens, value) as page:
-            answered[tokens] = (await page.get("/desk/calls", params=ASKED)).status_code
-    assert answered == expected
-
-
 async def test_agent_token_expires_and_ends_its_stream(site: Site, backend: httpx.AsyncClient) -> None:
     """After its time it opens nothing, also if Redis still holds it, and a stream that it opened ends."""
-    tokens = DeskTokens((), site.redis, keys=Keys())
+    tokens = DeskTokens(site.redis, keys=Keys())
     owner = await tokens.by_name("desktop")
     assert owner is not None
     thief = desk(site, await tokens.mint(owner, "agent-7", frozenset({"cu-1"}), valid_s=2))
@@ -282,7 +239,7 @@ async def test_agent_has_quotas_of_their_own(site: Site, backend: httpx.AsyncCli
 
 async def test_minting_has_a_quota(site: Site, backend: httpx.AsyncClient) -> None:
     """A back end that mints without end is told to wait, before it fills Redis."""
-    tokens = DeskTokens((), site.redis, keys=Keys())
+    tokens = DeskTokens(site.redis, keys=Keys())
     owner = await tokens.by_name("desktop")
     assert owner is not None
     minting = Minting(tokens, Lookup(site.redis), at_once=0)

@@ -28,20 +28,25 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.board.audit_page import SHOWN
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.archivist import sqlite_archive
+from tests.harness.desk_tokens import give_token
 from tests.people.conftest import ADMIN, HTML, PASSWORD, Site, person_id, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.people.test_sessions_and_roles import form_token
 from tests.waiting import until
 
 SOUGHT = ("Canary Zandra", "5550199999", "canary-id-1")
-TOKENS = "desktop:canary-desk-5d0b7f2c91a4-4c07a65e93d2, branch:canary-desk-9e0b7f2c91a4-4c07a65e93d2@cu-1"
+DESKTOP = "ckt_canary-desk-5d0b7f2c91a4-4c07a65e93d2"
+BRANCH = "ckt_canary-desk-9e0b7f2c91a4-4c07a65e93d2"
 
 
 async def read_much(redis_url: str, log: FilteringBoundLogger) -> None:
     """Read lists, pages and a stream with a token, and end the web process, which writes what was repeated."""
-    app = web_app(web_settings(redis_url, CALLKEEPER_DESK_TOKENS=TOKENS), log)
+    with BlockingRedis.from_url(redis_url) as blocking:
+        give_token(blocking, "desktop", DESKTOP)
+        give_token(blocking, "branch", BRANCH, "cu-1")
+    app = web_app(web_settings(redis_url), log)
     transport = httpx.ASGITransport(app)
-    headers = {"Authorization": "Bearer canary-desk-5d0b7f2c91a4-4c07a65e93d2"}
+    headers = {"Authorization": f"Bearer {DESKTOP}"}
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="https://desk", headers=headers) as desktop,
@@ -52,7 +57,7 @@ async def read_much(redis_url: str, log: FilteringBoundLogger) -> None:
         await desktop.get("/desk/calls", params={"q": SOUGHT[0].upper()})
         for number in range(50):
             await desktop.get(f"/desk/calls/cu-1/unknown-{number}", headers={"Authorization": "Bearer " + "x" * 24})
-            branch = {"Authorization": "Bearer canary-desk-9e0b7f2c91a4-4c07a65e93d2"}
+            branch = {"Authorization": f"Bearer {BRANCH}"}
             assert (await desktop.get(f"/desk/calls/cu-2/x{number}", headers=branch)).status_code == 404
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.harness.desk_tokens import give_token
 from tests.harness.processes import stack, web_url
 from tests.http_servers import serving
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-OLD, NEW = "canary-desktop-0123456789-4c07a65e93d2", "canary-desktop-9876543210-7be2f14d0a96"
+OLD, NEW = "ckt_canary-desktop-0123456789-4c07a65e93d2", "ckt_canary-desktop-9876543210-7be2f14d0a96"
 
 
 @contextmanager
@@ -56,8 +57,8 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
     """The example verifies a call before and after an outage in which the desk is down, answers 503 and 401."""
     token = tmp_path / "token.txt"
     token.write_text(OLD)
-    tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{OLD}"}
-    with stack(tmp_path / "data", workers=1, web_environ=tokens) as running:
+    with stack(tmp_path / "data", workers=1) as running:
+        give_token(running.redis, "desktop", OLD)
         web = running.member("web")
         address, phone = web_url(web), running.next_phone()
         port = int(address.rpartition(":")[2])
@@ -76,7 +77,9 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
             assert len(asked) <= 6
             assert client.cpu_s() - begun_s < 0.5
 
-            again = running.start("web", port=port, environ={"CALLKEEPER_DESK_TOKENS": f"desktop:{NEW}"})
+            running.redis.delete(running.keys.issued_tokens)
+            give_token(running.redis, "desktop", NEW)
+            again = running.start("web", port=port)
             assert web_url(again) == address
             time.sleep(3)
             assert client.process.poll() is None, "the client ended after 401"

@@ -20,6 +20,7 @@ from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet, FleetFailed, ManagedProcess
 from callkeeper_sandbox.service import population
 from tests.harness.courier import Receiver, receiving
+from tests.harness.desk_tokens import give_token
 from tests.harness.processes import (
     PUSH_KEY,
     Environ,
@@ -31,7 +32,7 @@ from tests.ports import free_port
 from tests.rollout.released import ROOT, Installed, install, released_commit
 from tests.waiting import until
 
-TOKEN = "canary-desktop-0123456789-0123456789"
+TOKEN = "ckt_canary-desktop-0123456789-0123456789"
 END = {"kind": "end", "after_s": 1}
 MISMATCH = [{"kind": "mismatch", "after_s": 1}, {"kind": "high_risk_device", "after_s": 1.2}]
 
@@ -68,8 +69,10 @@ class Site(Sides):
         """Start a web process and workers of a release, ours by default, and wait until they work."""
         module = release.module if release else ("callkeeper",)
         self._started += 1
+        if release is None:
+            give_token(self.redis, "desktop", TOKEN)
         desk: Environ = {
-            "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
+            **({"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"} if release else {}),
             "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
             "CALLKEEPER_RULES": "demo",
             "REDIS_URL": self.redis_url,

@@ -5,11 +5,12 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.harness.desk_tokens import give_token
 from tests.harness.processes import KEY, stack
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-TOKEN = "canary-desktop-0123456789-4c07a65e93d2"
+TOKEN = "ckt_canary-desktop-0123456789-4c07a65e93d2"
 PHONE = "5550100001"
 # An HTTP error fails the test. The stream has no end, so it is read for two seconds.
 SHELL = """set -e
@@ -41,8 +42,8 @@ def type_in(page: str, **environ: str) -> str:
 
 def test_snippets_do_what_their_pages_say(tmp_path: Path) -> None:
     """The desk's snippets verify a caller and read the stream; the sandbox's start a call and list variants."""
-    tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
-    with stack(tmp_path / "data", workers=1, web_environ=tokens) as running:
+    with stack(tmp_path / "data", workers=1) as running:
+        give_token(running.redis, "desktop", TOKEN)
         running.control("POST", "/members", {"institution_key": KEY, "person_id": "p-1", "phones": [PHONE]})
         call = running.call({"kind": "end", "after_s": 90}, phone_number=PHONE, voice_id="first-call")
         until(lambda: (found := running.record(call)) is not None and found.seen.person_id == "p-1", 20, "the assign")

@@ -1,17 +1,16 @@
 """``callkeeper tokens`` and ``audit``: who has access, and what they did. Each change is in the audit log."""
 
-import os
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.archive_reader import archive_of_environment
-from callkeeper.app.credentials import NAME_RULE, TOKEN_NAME, desk_tokens
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
 from callkeeper.app.terminal import (
     CommandGroup,
@@ -36,6 +35,9 @@ T = TypeVar("T")
 Command = Callable[..., None]
 
 _MOST = 100_000
+
+_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
+"""Names of tokens. In trails ``board`` means the board itself, so no token has this name."""
 
 
 def _rights(default: Role | None = None) -> Callable[[Command], Command]:
@@ -66,8 +68,8 @@ def _rights(default: Role | None = None) -> Callable[[Command], Command]:
 
 
 def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
-    if not TOKEN_NAME.fullmatch(name):
-        raise Misused(NAME_RULE)
+    if not _NAME.fullmatch(name):
+        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores, and not board")
     return name
 
 
@@ -99,9 +101,6 @@ def tokens() -> None:
 def issue(name: str, operators: tuple[str, ...], expires: timedelta | None, rights: Rights) -> None:
     """Issue a token and print it once: callkeeper keeps only a hash. Trails show NAME with its statements."""
     now = datetime.now(UTC)
-    configured = os.environ.get("CALLKEEPER_DESK_TOKENS", "").strip()
-    if configured and name in {token.name for token in desk_tokens(configured)}:
-        raise Misused(f"{name} is the name of a token in CALLKEEPER_DESK_TOKENS: trails could not tell the two apart")
     issued = IssuedToken(
         **asdict(rights),
         name=name,
@@ -111,14 +110,14 @@ def issue(name: str, operators: tuple[str, ...], expires: timedelta | None, righ
     )
     what = AuditEvent.TOKEN_CHANGED, f"issued {name}: {_words(rights)}"
     try:
-        say(_change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).issue(issued)))
+        say(_change(*what, lambda redis, keys: DeskTokens(redis, keys=keys).issue(issued)))
     except ValueError as problem:
         raise Failed(problem) from None
 
 
 @tokens.command(name="list")
 def list_tokens() -> None:
-    """List the issued tokens, without those of CALLKEEPER_DESK_TOKENS."""
+    """List the tokens."""
     rows = (
         (
             token.name,
@@ -129,7 +128,7 @@ def list_tokens() -> None:
             _minute(token.expires_at),
             _minute(used_at),
         )
-        for token, used_at in query_redis(lambda redis, keys: DeskTokens((), redis, keys=keys).known())
+        for token, used_at in query_redis(lambda redis, keys: DeskTokens(redis, keys=keys).known())
     )
     columns = ("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
     say_table(columns, rows, width_if_piped=160)
@@ -146,8 +145,8 @@ def revoke(name: str) -> None:
     if name.startswith(OIDC):
         if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).remove(name)):
             raise Failed(f"nobody called {name} has logged in")
-    elif not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
-        raise Failed(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
+    elif not _change(*what, lambda redis, keys: DeskTokens(redis, keys=keys).revoke(name)):
+        raise Failed(f"there is no token {name}")
     say(f"{name}: revoked")
 
 

@@ -6,7 +6,6 @@ from redis.asyncio import Redis
 
 from callkeeper.app.archive_reader import ARCHIVE_REMEDY
 from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
-from callkeeper.app.redis_location import Tls
 from callkeeper.app.settings import ArchiveSettings
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.archive_queue import waiting_calls
@@ -31,8 +30,8 @@ async def archive_findings(
         remedy = "set CALLKEEPER_ARCHIVE_URL again; until they are archived these calls do not expire in Redis"
         return [warning(Topic.ARCHIVE, f"{waits} for an archive, and none is set", remedy)]
     found = [await asyncio.to_thread(_database, settings, may_migrate)]
-    if settings.tls is Tls.UNVERIFIED:
-        remedy = "set CALLKEEPER_ARCHIVE_CA to the authority's certificates, and remove CALLKEEPER_ARCHIVE_TLS"
+    if not settings.is_verified:
+        remedy = "name the authority in CALLKEEPER_CA, and remove sslmode=require from CALLKEEPER_ARCHIVE_URL"
         found.append(warning(Topic.ARCHIVE, "accepts any certificate of the database", remedy, about="tls"))
     if waiting.calls >= MANY:
         remedy = "they do not expire meanwhile; check the workers' database and role, and the log for archive_away"

@@ -86,7 +86,7 @@ async def provider_findings(redis: Redis, keys: Keys) -> list[Finding]:
     if error is None:
         return []
     detail = f"the identity provider failed, since {error.first_at:%H:%M:%S} UTC; last error: {error.words}"
-    remedy = "nobody can log in there meanwhile: look at the provider, CALLKEEPER_OIDC_ISSUER and CALLKEEPER_OIDC_CA"
+    remedy = "nobody can log in there meanwhile: look at the provider, CALLKEEPER_OIDC_ISSUER and CALLKEEPER_CA"
     return [warning(Topic.DASHBOARD, detail, remedy, about="identity provider")]
 
 

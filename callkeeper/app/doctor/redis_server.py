@@ -90,7 +90,7 @@ def _version(place: RedisLocation, info: Mapping[str, Any]) -> Finding:
 
 def _tls(place: RedisLocation) -> Finding:
     if place.uses_tls and place.tls is Tls.UNVERIFIED:
-        remedy = "name the authority in CALLKEEPER_REDIS_CA and remove CALLKEEPER_REDIS_TLS"
+        remedy = "name the authority in CALLKEEPER_CA and remove CALLKEEPER_REDIS_TLS"
         return warning(
             Topic.REDIS_TLS, "encrypted, but any certificate is accepted: the server is not authenticated", remedy
         )

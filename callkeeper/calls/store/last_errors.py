@@ -194,7 +194,7 @@ _CERTIFICATE: Final = {
     CertificateFault.UNKNOWN_AUTHORITY: (
         "Is the host in CALLKEEPER_SERVICE_URL the service's own, with no proxy before it? If it is, its operator has to "
         "use a certificate, with its whole chain, of a public authority. If your own proxy inspects TLS, or the authority "
-        "is a private one, name it in CALLKEEPER_SERVICE_CA."
+        "is a private one, name it in CALLKEEPER_CA."
     ),
     CertificateFault.OTHER_HOST: (
         "Compare the host in CALLKEEPER_SERVICE_URL with the one that the service's operator named. If it is right, the "

@@ -1,15 +1,13 @@
-"""Desk tokens, by which software uses the desk: of the environment, issued by a command, or minted for one agent.
+"""Desk tokens, by which software uses the desk: issued by a command, or minted for one agent.
 
-Redis holds the SHA-256 of an issued or minted token. The token is 256 random bits, so no slow hash is needed. Issuing and
+Redis holds the SHA-256 of a token. A token is 256 random bits, so no slow hash is needed. Issuing and
 revoking take effect at the next request.
 
 A back end mints a token for one agent's page with its own desk token. It has fewer rights, lasts minutes, and is valid only
 as long as the token that it was minted with: withdrawing that one withdraws both.
 """
 
-import hmac
 import secrets
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -22,7 +20,6 @@ from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.access_changes import note_change
 from callkeeper.desk.access.rights import Rights, Role
-from callkeeper.desk.signed_tokens import key_for
 from callkeeper.service.secret import Secret
 
 MAX_CREDENTIALS: Final = 512
@@ -46,11 +43,10 @@ class NamedRights(Rights, frozen=True, kw_only=True):
 
 
 class DeskToken(NamedRights, frozen=True, kw_only=True):
-    """One token, with its value or a hash of it. Tokens of the environment may do everything that the desk offers."""
+    """One token, with its SHA-256."""
 
     role: Role = Role.SUPERVISOR
     secret: Secret
-    is_issued: bool = False
     agent: str | None = None
     """The operator whose page holds it, if it was minted; ``name`` is then that of the token it was minted with."""
     expires_at: datetime | None = None
@@ -74,7 +70,7 @@ class IssuedToken(NamedRights, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What Redis holds of a token for one agent. ``minted_with``: what identifies the other token (`_identity`)."""
+    """What Redis holds of a token for one agent. ``minted_with``: the SHA-256 of the other token."""
 
     minted_with: str
     operator: str
@@ -83,31 +79,23 @@ class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeskTokens:
-    """Every token: of the environment, issued by ``callkeeper tokens``, or minted at the desk."""
+    """Every token: issued by ``callkeeper tokens``, or minted at the desk."""
 
-    def __init__(self, of_environment: Sequence[DeskToken], redis: Redis, *, keys: Keys) -> None:
-        self.of_environment = of_environment
+    def __init__(self, redis: Redis, *, keys: Keys) -> None:
         self._redis = in_bytes(redis)
         self._keys = keys
         self._uses = AttemptLimiter(allowed=1, every_s=_USED_EVERY_S)
-        self._by_identity = {_identity(token): token for token in of_environment}
 
     async def recognise(self, authorization: bytes) -> DeskToken | None:
         """Return the token of an Authorization header (``Bearer ...``); None if it is unknown.
 
-        Those of the environment are compared as bytes and in constant time, those in Redis are looked up by their hash.
-
         Raises:
-            redis.exceptions.RedisError: Redis is away, and the token may be an issued one.
+            redis.exceptions.RedisError: Redis is away.
         """
         scheme, _, offered = authorization[:MAX_CREDENTIALS].partition(b" ")
         offered = offered.strip()
-        of_environment = ((token, token.secret.reveal().encode()) for token in self.of_environment)
-        matches = [token for token, value in of_environment if hmac.compare_digest(offered, value)]
         if scheme.lower() != b"bearer":
             return None
-        if matches:
-            return matches[0]
         return await self._minted(_digest(offered)) if offered.startswith(MINTED) else await self._issued(offered)
 
     async def by_name(self, name: str) -> DeskToken | None:
@@ -123,7 +111,7 @@ class DeskTokens:
         """Tell whether a token is still valid, with the same rights."""
         if token.agent is not None:
             return await self._minted(token.secret.reveal()) == token
-        return not token.is_issued or await self.by_name(token.name) == token
+        return await self.by_name(token.name) == token
 
     async def issue(self, issued: IssuedToken) -> str:
         """Store a new token; return its value, which cannot be read again.
@@ -141,7 +129,7 @@ class DeskTokens:
         """Store a token for one agent; return its value, which cannot be read again. ``token`` must cover it."""
         value = MINTED + secrets.token_urlsafe(32).encode()
         minted = MintedToken(
-            minted_with=_identity(token),
+            minted_with=token.secret.reveal(),
             operator=operator,
             institutions=institutions,
             expires_at=datetime.now(UTC) + timedelta(seconds=valid_s),
@@ -185,10 +173,8 @@ class DeskTokens:
         if stored is None:
             return None
         minted, now = msgspec.json.decode(stored, type=MintedToken), datetime.now(UTC)
-        owner = self._by_identity.get(minted.minted_with)
-        if owner is None:
-            issued = await self._redis.hget(self._keys.issued_tokens, minted.minted_with)
-            owner = None if issued is None else _token(minted.minted_with, _ISSUED.decode(issued), now)
+        issued = await self._redis.hget(self._keys.issued_tokens, minted.minted_with)
+        owner = None if issued is None else _token(minted.minted_with, _ISSUED.decode(issued), now)
         if owner is None or minted.expires_at <= now or not owner.covers(minted.operator, minted.institutions):
             return None
         return DeskToken(
@@ -213,15 +199,9 @@ def _digest(value: bytes) -> str:
     return sha256(value).hexdigest()
 
 
-def _identity(token: DeskToken) -> str:
-    """Return what identifies a token in Redis: its SHA-256 if it was issued, else a value from which it does not follow."""
-    secret = token.secret.reveal()
-    return secret if token.is_issued else key_for("agent tokens", secret.encode()).hex()
-
-
 def _token(digest: str, issued: IssuedToken, now: datetime) -> DeskToken | None:
     """Return an issued token, unless it has expired."""
     if issued.expires_at is not None and issued.expires_at <= now:
         return None
     rights = {name: getattr(issued, name) for name in NamedRights.__struct_fields__}
-    return DeskToken(**rights, secret=Secret(digest), is_issued=True)
+    return DeskToken(**rights, secret=Secret(digest))

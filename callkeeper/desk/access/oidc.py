@@ -99,7 +99,9 @@ class Provider:
         self._errors = ErrorNotes(redis, keys)
         self._metadata: tuple[float, dict[str, Any] | str] = (0.0, "")
         self._asking: asyncio.Task[dict[str, Any] | str] | None = None
-        self._tls = ssl.create_default_context(cafile=config.ca)
+        self._tls = ssl.create_default_context()
+        if config.ca is not None:
+            self._tls.load_verify_locations(config.ca)
 
     @property
     def host(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,8 @@ from callkeeper.app.terminal import say
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.migrating import Migration
+from callkeeper.desk.access.desk_tokens import DeskTokens, IssuedToken
+from callkeeper.desk.access.rights import Role
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.demo.given_settings import GivenSettings
@@ -37,7 +40,6 @@ class Secrets(msgspec.Struct, frozen=True):
 
     push_key: str = msgspec.field(default_factory=_token)
     admin_password: str = msgspec.field(default_factory=_token)
-    desk_token: str = msgspec.field(default_factory=_token)
     outcome_key: str = msgspec.field(default_factory=lambda: f"whsec_{b64encode(secrets.token_bytes(24)).decode()}")
 
     @classmethod
@@ -109,6 +111,8 @@ def demonstration(
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
+        with ThreadPoolExecutor(1) as thread:
+            desk_token = thread.submit(asyncio.run, _desk_token_in(redis.url, Keys())).result()
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url}
@@ -120,7 +124,6 @@ def demonstration(
             **common,
             "CALLKEEPER_PUSH_HEADERS": known.push_headers,
             "CALLKEEPER_ADMIN": admin,
-            "CALLKEEPER_DESK_TOKENS": f"demo:{known.desk_token}",
             "CALLKEEPER_RULES": "demo",
             **(given.of_web() if given else {}),
             **(web_environ or {}),
@@ -148,7 +151,7 @@ def demonstration(
         everything = {"CALLKEEPER_PUBLIC_URL": web_url, **web_settings, **environ}
         members = (web, sandbox, *processes)
         with _environ_file(data / "demo.env", everything) as written:
-            yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)
+            yield Demo(redis.url, service_url, web_url, admin, desk_token, fleet, members, everything, written)
 
 
 async def _claim_from(redis_url: str, keys: Keys) -> None:
@@ -159,6 +162,14 @@ async def _claim_from(redis_url: str, keys: Keys) -> None:
     """
     async with Redis.from_url(redis_url) as redis:
         await Store(redis, keys=keys).claim(0)
+
+
+async def _desk_token_in(redis_url: str, keys: Keys) -> str:
+    """Issue the desk token of this run, in place of that of an earlier one."""
+    async with Redis.from_url(redis_url) as redis:
+        tokens = DeskTokens(redis, keys=keys)
+        await tokens.revoke("demo")
+        return await tokens.issue(IssuedToken(name="demo", role=Role.SUPERVISOR, issued_at=datetime.now(UTC)))
 
 
 @contextmanager

@@ -220,7 +220,6 @@ async def test_doctor_names_a_database_that_does_not_exist(redis_url: str, sandb
     [
         ("CALLKEEPER_INSTITUTIONS", "cu-1, CU-2"),
         ("CALLKEEPER_REQUESTED_BY", "bot, CU-2=svc2"),
-        ("CALLKEEPER_DESK_TOKENS", "ivr:f3Kq8vZ1mX7pL0wR2tYa-4c07a65e93d2@cu-1|CU-2"),
     ],
 )
 async def test_doctor_names_an_institution_without_rights(

@@ -61,7 +61,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def test_redis_with_a_certificate_that_verifies_is_used(redis_url: str) -> None:
     """With a known authority and the right host, both kinds of connection work, and the doctor says ok."""
     async with behind_tls(redis_url, "good") as url:
-        store = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_CA": AUTHORITY})
+        store = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_CA": AUTHORITY})
         async with receiver_redis(store.redis) as redis:
             await redis.set("seen", "over TLS")
             found = {finding.what: finding for finding in await store_findings(redis, store.redis)}
@@ -73,11 +73,11 @@ async def test_redis_with_a_certificate_that_verifies_is_used(redis_url: str) ->
 @pytest.mark.parametrize(
     ("certificate", "settings", "fault", "remedy"),
     [
-        ("good", {}, CertificateFault.UNKNOWN_AUTHORITY, "Name the authority in CALLKEEPER_REDIS_CA"),
-        ("expired", {"CALLKEEPER_REDIS_CA": AUTHORITY}, CertificateFault.EXPIRED, "Renew the server's certificate."),
+        ("good", {}, CertificateFault.UNKNOWN_AUTHORITY, "Name the authority in CALLKEEPER_CA"),
+        ("expired", {"CALLKEEPER_CA": AUTHORITY}, CertificateFault.EXPIRED, "Renew the server's certificate."),
         (
             "other-host",
-            {"CALLKEEPER_REDIS_CA": AUTHORITY},
+            {"CALLKEEPER_CA": AUTHORITY},
             CertificateFault.OTHER_HOST,
             "Correct the host in REDIS_URL",
         ),

@@ -30,7 +30,6 @@ from callkeeper.calls.store.audit_log import Audited, AuditEntry, AuditEvent, Au
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
-from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.archived_calls import ArchivedCalls
@@ -39,15 +38,11 @@ from callkeeper.desk.desk import Desk
 from callkeeper.desk.signed_tokens import Signer, form_tokens, key_of_login
 from callkeeper.service import Secret
 from tests.harness.archivist import INSTITUTION, START, content, sqlite_archive
+from tests.harness.desk_tokens import give_token
 from tests.signed_in import ANN, SignedIn
 
-TOKENS = {
-    role: DeskToken(name=role.value, secret=Secret(f"canary-{role}-0123456789abcd"), role=role)
-    for role in (Role.VIEWER, Role.AGENT)
-}
-ELSEWHERE = DeskToken(
-    name="cu-2", secret=Secret("canary-cu-2-0123456789ab-4c07a65e93d2"), institutions=frozenset({"cu-2"})
-)
+TOKENS = {role: f"ckt_canary-{role}-0123456789abcd" for role in (Role.VIEWER, Role.AGENT)}
+ELSEWHERE = "ckt_canary-cu-2-0123456789ab-4c07a65e93d2"
 PERSONAL = ("2025550007", "Marion", "Vale7")
 
 
@@ -59,9 +54,9 @@ class Site:
     visitor: SignedIn
     forms: Signer
 
-    async def ask(self, token: DeskToken, path: str, **query: str) -> httpx.Response:
+    async def ask(self, token: str, path: str, **query: str) -> httpx.Response:
         """Ask the desk."""
-        headers = {"Authorization": f"Bearer {token.secret.reveal()}"}
+        headers = {"Authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(self.desk.app, root_path="/desk")
         async with httpx.AsyncClient(transport=transport, base_url="http://desk", headers=headers) as client:
             return await client.get(path, params=query)
@@ -78,10 +73,12 @@ def site_of(
     database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger, reader: ArchiveReader | None = None
 ) -> Site:
     """Return a desk and a board over an archive."""
+    for role, value in TOKENS.items():
+        give_token(jobs, role.value, value, role=role)
+    give_token(jobs, "cu-2", ELSEWHERE, "cu-2")
     desk = Desk(
         redis,
         redis,
-        tokens=(*TOKENS.values(), ELSEWHERE),
         origins=(),
         book=load_rules(None),
         waker=Waker(jobs),

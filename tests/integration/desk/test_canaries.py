@@ -61,7 +61,7 @@ def words_of(value: object) -> set[str]:
             return {str(value)}
 
 
-OURS = {CREDENTIALS.password, CREDENTIALS.access_token, SECRET, *(token.secret.reveal() for token in TOKENS)}
+OURS = {CREDENTIALS.password, CREDENTIALS.access_token, SECRET, *TOKENS.values()}
 CANARIES = words_of(PLANTED) | words_of(CONFIGS) | {"canary-words", "canary-bug"} | OURS
 
 

@@ -71,7 +71,7 @@ def test_private_authority_reaches_the_client_from_the_settings() -> None:
         "CALLKEEPER_REQUESTED_BY": "bot",
     }
     assert service_config(ServiceSettings.load(environ)).ca_file is None
-    config = service_config(ServiceSettings.load(environ | {"CALLKEEPER_SERVICE_CA": AUTHORITY}))
+    config = service_config(ServiceSettings.load(environ | {"CALLKEEPER_CA": AUTHORITY}))
     assert config.ca_file == AUTHORITY
 
 
@@ -80,8 +80,8 @@ def test_file_without_a_certificate_is_refused_before_anything_starts(tmp_path: 
     empty = tmp_path / "empty.pem"
     empty.touch()
     for path, problem in ((empty, "holds no certificate"), (tmp_path, "is not the path of a file")):
-        with pytest.raises(SettingsWrong, match=f"CALLKEEPER_SERVICE_CA.*{problem}"):
-            ServiceSettings.load({"CALLKEEPER_SERVICE_CA": str(path)})
+        with pytest.raises(SettingsWrong, match=f"CALLKEEPER_CA.*{problem}"):
+            ServiceSettings.load({"CALLKEEPER_CA": str(path)})
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The service behind an outgoing proxy: both ways to it, refusals of the proxy, and what its settings say."""
 
+import re
+
 import pytest
 
 from callkeeper.app.environment import SettingsWrong
-from callkeeper.app.settings import OutcomeSettings, ServiceSettings
+from callkeeper.app.settings import NetworkSettings, ServiceSettings
 from callkeeper.app.wiring import service_config
 from callkeeper.service import MemoryTokenStore, NotSent, ServiceUnavailable
 from callkeeper.service.proxy import Proxy
@@ -55,13 +57,31 @@ def test_proxy_reaches_the_client_from_the_settings(monkeypatch: pytest.MonkeyPa
     """The setting counts, not the platform's HTTPS_PROXY; its password is shown nowhere."""
     monkeypatch.setenv("HTTPS_PROXY", "http://other.example:3128")
     assert service_config(ServiceSettings.load(SERVICE)).proxy is None
-    settings = ServiceSettings.load(
-        SERVICE | {"CALLKEEPER_SERVICE_PROXY": "http://us%40er:canary%3A1@proxy.example:3128"}
-    )
+    settings = ServiceSettings.load(SERVICE | {"CALLKEEPER_PROXY": "http://us%40er:canary%3A1@proxy.example:3128"})
     proxy = service_config(settings).proxy
     assert proxy is not None
     assert (proxy.address, proxy.user, proxy.password.reveal()) == ("http://proxy.example:3128", "us@er", "canary:1")
     assert "canary" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_direct"),
+    [
+        ("https://core.example/hook", True),
+        ("https://CORE.example:8443/hook", True),
+        ("https://a.core.example", True),
+        ("https://10.0.0.7/hook", True),
+        ("https://score.example", False),
+        ("https://core.example.org", False),
+        ("https://service.example", False),
+    ],
+)
+def test_hosts_of_the_own_network_are_reached_without_the_proxy(url: str, is_direct: bool) -> None:
+    """One proxy leads outside; receiver and identity provider may be inside, and are named as such, with hosts below."""
+    proxy = Proxy.of("http://proxy.example:3128, direct=core.example | 10.0.0.7")
+    assert proxy.leaves_out(url) is is_direct
+    environ = {"CALLKEEPER_PROXY": "http://proxy.example:3128,direct=.core.example|10.0.0.7"}
+    assert (NetworkSettings.load(environ).proxy_to(url) is None) is is_direct
 
 
 @pytest.mark.parametrize(
@@ -74,12 +94,15 @@ def test_proxy_reaches_the_client_from_the_settings(monkeypatch: pytest.MonkeyPa
         "http://proxy.example:99999",
         "http://proxy.example:3128/canary",
         "socks5://proxy.example:1080",
+        "http://proxy.example:3128, direct=",
+        "http://proxy.example:3128, direct=canary/x",
+        "http://proxy.example:3128, direct=a, direct=canary",
     ],
 )
 def test_proxy_that_cannot_be_is_refused_before_anything_starts(text: str) -> None:
     """The message names the variable and an example, and does not repeat the value, which may hold a password."""
     with pytest.raises(SettingsWrong) as wrong:
-        OutcomeSettings.load({"CALLKEEPER_OUTCOME_PROXY": text})
+        NetworkSettings.load({"CALLKEEPER_PROXY": text})
     lines = str(wrong.value)
-    assert "CALLKEEPER_OUTCOME_PROXY: must be http://host:port" in lines
+    assert re.search("CALLKEEPER_PROXY: must (be http://host:port|name hosts)", lines)
     assert "canary" not in lines

@@ -14,7 +14,6 @@ from callkeeper.desk.browser_headers import EVERYWHERE
 ENVIRON = {
     "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
     "CALLKEEPER_ADMIN": "ops:canary-admin-0123456-4c07a65e93d2",
-    "CALLKEEPER_DESK_TOKENS": "desktop:canary-desktop-0123456789-4c07a65e93d2",
 }
 PATHS = [
     "/",

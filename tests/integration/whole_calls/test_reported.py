@@ -103,7 +103,7 @@ async def test_web_warns_of_a_desk_token_for_an_unknown_institution(redis: Redis
     """The web process looks until the list is stored, also while Redis is away, and then names what is wrong once."""
     logged = structlog.testing.LogCapture()
     log = structlog.wrap_logger(None, processors=[logged])
-    named = {"CALLKEEPER_DESK_TOKENS": frozenset({"cu-1", "Cu-2"})}
+    named = {"CALLKEEPER_OIDC_ROLES": frozenset({"cu-1", "Cu-2"})}
     looking = asyncio.create_task(warn_of_unknown_institutions(named, Queries(redis), log, every_s=0.01))
     await asyncio.sleep(0.1)
     assert (looking.done(), logged.entries) == (False, [])

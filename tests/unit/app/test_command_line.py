@@ -148,11 +148,3 @@ def test_time_that_cannot_be_read_is_answered_with_one_that_can(command: list[st
     assert result.exit_code == 2
     assert "2026-11-22T10:40 (UTC)" in result.output
     assert "%Y" not in result.output + CliRunner().invoke(main, [*command[:2], "--help"]).output
-
-
-@pytest.mark.parametrize("name", ["a:b", "a,b", "board", ""])
-def test_no_token_is_printed_for_a_name_that_the_setting_would_read_otherwise(name: str) -> None:
-    """The web process would refuse the printed token, because it read a part of the name as one of the token."""
-    result = CliRunner().invoke(main, ["secret", "token", name])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "NAME must be 1 to 40 letters" in result.stderr

@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 
 from callkeeper.app.credentials import (
-    desk_tokens,
     login,
     metrics_token,
     outcome_secrets,
@@ -28,7 +27,6 @@ WEAK = (
 )
 PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "push headers": (push_headers, "X-Push-Key: "),
-    "desk tokens": (desk_tokens, "desktop:"),
     "metrics token": (metrics_token, ""),
     "emergency login": (login, "ops:"),
     "archive key": (strong_secret, ""),

@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import blocking_redis, receiver_redis, warn_of_redis
-from callkeeper.app.redis_location import RedisLocation, Tls, parse_location
+from callkeeper.app.redis_location import RedisLocation, Tls, parse_location, tls_options
 from callkeeper.app.settings import StoreSettings
 
 BEHIND = "rediss+sentinel://app:canary%40word@h1:26380,h2,[::1]:26381/calls-master/3"
@@ -72,17 +72,37 @@ def test_place_refuses_what_it_cannot_mean(text: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["rediss://h1/0", "rediss+sentinel://h1/calls/0"])
-def test_place_verifies_certificates_unless_told_otherwise(url: str, tmp_path: Path) -> None:
+def test_place_verifies_certificates_unless_told_otherwise(url: str) -> None:
     """With TLS the certificate and its host name are verified, unless a separate setting disables that."""
-    trusted = tmp_path / "ca.pem"
-    trusted.touch()
-    strict = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_CA": str(trusted)})
+    strict = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_CA": AUTHORITY})
     loose = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_TLS": "unverified"})
     for connect in (blocking_redis, receiver_redis):
         asked = connect(strict.redis).connection_pool.connection_kwargs
         assert (asked["ssl_cert_reqs"], asked["ssl_check_hostname"]) == ("required", True)
-        assert asked["ssl_ca_certs"] == str(trusted)
+        assert asked["ssl_ca_certs"] == AUTHORITY
         assert connect(loose.redis).connection_pool.connection_kwargs["ssl_cert_reqs"] == "none"
+
+
+AUTHORITY = str(Path(__file__).parents[2] / "integration" / "service" / "certificates" / "authority.pem")
+BUNDLE = Path("/etc/ssl/bank-ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("host", "query", "authorities", "asked"),
+    [
+        ("db.example", "", BUNDLE, {"sslmode": "verify-full", "sslrootcert": str(BUNDLE)}),
+        ("db.svc", "", None, {}),
+        ("db.svc", "", BUNDLE, {"sslmode": "verify-full", "sslrootcert": str(BUNDLE)}),
+        ("db.example", "?sslmode=require", BUNDLE, {}),
+        ("db.example", "?sslmode=verify-ca", BUNDLE, {"sslrootcert": str(BUNDLE)}),
+        ("db.example", "?sslmode=verify-full&sslrootcert=system", BUNDLE, {}),
+    ],
+)
+def test_archive_certificate_is_verified_unless_its_address_says_otherwise(
+    host: str, query: str, authorities: Path | None, asked: dict[str, str]
+) -> None:
+    """Outside a private network libpq verifies by CALLKEEPER_CA; what the address says itself counts before that."""
+    assert tls_options(f"postgresql://user@{host}/archive{query}", authorities) == asked
 
 
 @pytest.mark.parametrize(

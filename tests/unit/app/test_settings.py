@@ -99,10 +99,6 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
         ("CALLKEEPER_ADMIN", "ops:changeme-canary-0815"),
         ("CALLKEEPER_FORWARDED_HOPS", "6"),
         ("CALLKEEPER_FORWARDED_HOPS", "-1"),
-        ("CALLKEEPER_DESK_TOKENS", "canary"),
-        ("CALLKEEPER_DESK_TOKENS", "desktop:canary"),
-        ("CALLKEEPER_DESK_TOKENS", "desktop:example-canary-0123456789"),
-        ("CALLKEEPER_DESK_TOKENS", "a:canary-0123456789abcd-4c07a65e93d2, b:canary-0123456789abcd-4c07a65e93d2"),
     ],
 )
 def test_web_settings_refuse(name: str, value: str) -> None:
@@ -124,8 +120,8 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_SERVICE_URL", "https://canary..example"),
         ("CALLKEEPER_SERVICE_URL", f"https://canary{'ä' * 60}.example"),
         ("CALLKEEPER_SERVICE_URL", r"https://service.example\canary"),
-        ("CALLKEEPER_SERVICE_CA", "/nowhere/canary.pem"),
-        ("CALLKEEPER_SERVICE_CA", __file__),
+        ("CALLKEEPER_CA", "/nowhere/canary.pem"),
+        ("CALLKEEPER_CA", __file__),
         ("CALLKEEPER_ACCESS_TOKEN", "canary token"),
         ("CALLKEEPER_ACCESS_TOKEN", "<canary>"),
         ("CALLKEEPER_EMAIL", "canary"),
@@ -228,8 +224,9 @@ def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.Monkey
     """A relative path is relative to the start folder. The name of a shipped rules file is kept."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rules.toml").touch()
-    (tmp_path / "ca.pem").touch()
-    settings = WorkerSettings.load(WORKER | {"CALLKEEPER_RULES": "rules.toml", "CALLKEEPER_REDIS_CA": "ca.pem"})
+    authority = Path(__file__).parents[2] / "integration" / "service" / "certificates" / "authority.pem"
+    (tmp_path / "ca.pem").write_bytes(authority.read_bytes())
+    settings = WorkerSettings.load(WORKER | {"CALLKEEPER_RULES": "rules.toml", "CALLKEEPER_CA": "ca.pem"})
     assert settings.rules == tmp_path / "rules.toml"
     assert settings.store.redis.authorities == tmp_path / "ca.pem"
     assert WorkerSettings.load(WORKER | {"CALLKEEPER_RULES": "demo"}).rules == Path("demo")
@@ -377,7 +374,6 @@ WEB_DIFFERENT = {
     "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: k3y-Before-9QzR7tW2-4c07a65e93d2",
     "CALLKEEPER_ADMIN": "ops:Wavy-otter-47-lantern-4c07a65e93d2",
     "CALLKEEPER_METRICS_TOKEN": "m3trics-Q8vT-z5Lw-9Rk2-4c07a65e93d2",
-    "CALLKEEPER_DESK_TOKENS": "ivr:t0ken-Q8vT-z5Lw-9Rk2-4c07a65e93d2",
     "CALLKEEPER_DESK_ORIGINS": "https://agents.example",
     "CALLKEEPER_ARCHIVE_URL": "sqlite:////var/archive.db",
 }
@@ -394,7 +390,7 @@ def test_setting_that_must_be_equal_in_all_web_processes_changes_its_digest(name
 
 
 def test_limits_of_rights_have_no_order() -> None:
-    """Sets have another order in each process: the digests of roles and tokens must not."""
+    """Sets have another order in each process: the digests of roles must not."""
     oidc = {
         "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
         "CALLKEEPER_OIDC_ISSUER": "https://login.example",
@@ -407,14 +403,13 @@ def test_limits_of_rights_have_no_order() -> None:
             | oidc
             | {
                 "CALLKEEPER_OIDC_ROLES": f"voice-leads=supervisor@{limit}",
-                "CALLKEEPER_DESK_TOKENS": f"ivr:t0ken-Q8vT-z5Lw-9Rk2-4c07a65e93d2@{limit}",
             }
         ).digests()
         for limit in ("cu-1|cu-2|cu-3", "cu-3|cu-2|cu-1", "cu-1")
     ]
     assert digests[0] == digests[1]
     differ = {name for name in digests[0] if digests[0][name] != digests[2][name]}
-    assert differ == {"CALLKEEPER_OIDC_ROLES", "CALLKEEPER_DESK_TOKENS"}
+    assert differ == {"CALLKEEPER_OIDC_ROLES"}
 
 
 def test_digests_of_a_web_process_need_its_push_headers() -> None:

@@ -403,7 +403,7 @@ def test_error_of_another_institution_explains_nothing() -> None:
     ("fault", "title", "remedy"),
     [
         ("EXPIRED", "The service's certificate has expired", "renew it"),
-        ("UNKNOWN_AUTHORITY", "The service's certificate is of an unknown authority", "CALLKEEPER_SERVICE_CA"),
+        ("UNKNOWN_AUTHORITY", "The service's certificate is of an unknown authority", "CALLKEEPER_CA"),
         ("OTHER_HOST", "The service's certificate is for another host", "Compare the host in CALLKEEPER_SERVICE_URL"),
     ],
 )

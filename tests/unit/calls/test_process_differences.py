@@ -16,7 +16,7 @@ def sets(name: str, **digests: str) -> Process:
 
 def serves(name: str, **digests: str) -> Process:
     """Return a web process with these digests of settings, and the usual ones of others."""
-    usual = {"CALLKEEPER_PUSH_HEADERS": "headers", "CALLKEEPER_DESK_TOKENS": "tokens"}
+    usual = {"CALLKEEPER_PUSH_HEADERS": "headers", "CALLKEEPER_METRICS_TOKEN": "tokens"}
     return replace(WEB, name=name, settings=usual | digests)
 
 
@@ -42,11 +42,11 @@ def test_settings_that_differ_are_named_with_the_workers() -> None:
 
 def test_web_processes_are_compared_among_themselves() -> None:
     """Each variable with who has which value; with other push headers only these are named. Workers have others."""
-    webs = [serves("box-1-7-aa"), serves("box-2-8-aa", CALLKEEPER_DESK_TOKENS="")]
+    webs = [serves("box-1-7-aa"), serves("box-2-8-aa", CALLKEEPER_METRICS_TOKEN="")]
     [incident] = incidents_of(replace(WELL, processes=[sets("box-1-9-aa"), *webs]))
     assert (incident.kind, incident.title) == (IncidentKind.SETTINGS_DIFFER, "Web processes have different settings")
-    assert incident.advice.startswith("CALLKEEPER_DESK_TOKENS: box-2:8 (not set) against box-1:7. Which pushes")
-    webs[1] = serves("box-2-8-aa", CALLKEEPER_PUSH_HEADERS="other", CALLKEEPER_DESK_TOKENS="others")
+    assert incident.advice.startswith("CALLKEEPER_METRICS_TOKEN: box-2:8 (not set) against box-1:7. Which pushes")
+    webs[1] = serves("box-2-8-aa", CALLKEEPER_PUSH_HEADERS="other", CALLKEEPER_METRICS_TOKEN="others")
     [incident] = incidents_of(replace(WELL, processes=[sets("box-1-9-aa"), *webs]))
     assert incident.advice.startswith("CALLKEEPER_PUSH_HEADERS: box-1:7 against box-2:8. Which pushes")
 
