@@ -19,21 +19,21 @@ from callkeeper.calls.quantity import quantity
 from callkeeper.calls.trail import Recorded, RecordingWrong, parse_recordings
 from callkeeper.desk.archived_calls import ArchivedCalls
 
-_URL: Final = "CALLKEEPER_ARCHIVE_URL"
-ARCHIVE_REMEDY: Final = f"check {_URL} and the server; only the owner of the tables may change them"
-NO_ARCHIVE: Final = f"there is no archive: {_URL} is not set"
+ARCHIVE_URL: Final = "CALLKEEPER_ARCHIVE_URL"
+ARCHIVE_REMEDY: Final = f"check {ARCHIVE_URL} and the server; only the owner of the tables may change them"
+NO_ARCHIVE: Final = f"there is no archive: {ARCHIVE_URL} is not set"
 
 
 def is_archive_set() -> bool:
     """Tell whether the environment names an archive."""
-    return bool(os.environ.get(_URL, "").strip())
+    return bool(os.environ.get(ARCHIVE_URL, "").strip())
 
 
 def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
     """Return the calls of the archive, or None without an archive. It does not connect yet."""
     if settings is None:
         return None
-    require(_URL, "archive")
+    require(ARCHIVE_URL, "archive")
     from callkeeper.archive.reading import ArchiveReader  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
 
     return ArchivedCalls(ArchiveReader(settings.open()))

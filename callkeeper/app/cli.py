@@ -33,14 +33,14 @@ class CommandEntry(NamedTuple):
 COMMANDS: Final = {
     "alerts": CommandEntry("alerts", "Show which alerts were sent, acknowledge an incident, send a test."),
     "archive": CommandEntry(
-        "archive", "Keep calls for years: prepare the tables, verify the chains, erase, hold, retire.", ("archive",)
+        "archive", "Keep calls for years: prepare the tables, verify the chains, hold, retire.", ("archive",)
     ),
     "audit": CommandEntry(
         "tokens_and_audit",
         "Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes.",
     ),
     "calls": CommandEntry(
-        "calls", "List and find calls, show one call's story, export calls, resolve effects whose outcome is unknown."
+        "calls", "List calls, explain one, export calls, erase a person, resolve effects whose outcome is unknown."
     ),
     "doctor": CommandEntry(
         "doctor",

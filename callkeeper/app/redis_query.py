@@ -94,7 +94,7 @@ async def note_command(
 ) -> None:
     """Write into the audit log what was done at the command line, and how many lines were exported.
 
-    ``parts``: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
+    ``parts``: ``operator``, ``institution``, ``voice_id``, ``detail``: ids, fixed words, and reasons that must name nobody.
     """
     entry = AuditEntry(event=event, who=COMMAND, origin=_origin(), results=results)
     await AuditLog(redis, keys=keys).write(replace(entry, **parts))

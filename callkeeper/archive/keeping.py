@@ -7,7 +7,6 @@ the verification finds right are removed or changed. A line that somebody has ch
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -304,43 +303,6 @@ class Keeper:
                 n: body_signature(institution_key, int(n), *hashes, key) for n, hashes in bodies.items()
             }
         return about
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveChange:
-    """A line of a chain about the archive itself: what was done, when, by whom, and to what or why, in words."""
-
-    at: datetime
-    institution_key: str
-    kind: str
-    operator: str
-    words: str
-
-
-def changes_of(database: Database, institution_key: str | None) -> list[ArchiveChange]:
-    """Return what was erased, held, released and retired, oldest first."""
-    asked = select(lines.c.at_ms, lines.c.institution_key, lines.c.kind, lines.c.body).order_by(lines.c.at_ms)
-    asked = asked.where(lines.c.kind.in_((ERASED, HELD, RELEASED, RETIRED)), lines.c.body.is_not(None))
-    if institution_key is not None:
-        asked = asked.where(lines.c.institution_key == institution_key)
-    found = []
-    with database.reading() as connection:
-        for at_ms, key, kind, body in connection.execute(asked):
-            content = msgspec.json.decode(body)
-            at = datetime.fromtimestamp(at_ms / 1000, UTC)
-            found.append(ArchiveChange(at, key, kind, content.get("operator", ""), _words_of(kind, content)))
-    return found
-
-
-def _words_of(kind: str, content: dict[str, Any]) -> str:
-    match kind:
-        case "erased":
-            return f"{len(content['lines'])} lines, {content['reason']}"
-        case "retired":
-            before = datetime.fromtimestamp(content["before_ms"] / 1000, UTC)
-            return f"lines written before {before:%Y-%m-%d}, up to line {content['until_n']}"
-        case _:
-            return f"{content['kind']} {content['value']}, {content['reason']}".replace("  ", " ")
 
 
 def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ quoted: any of them may be a word that the story uses, too.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -67,6 +67,9 @@ class Line:
     meanings: tuple[Meaning, ...] = ()
 
 
+_FACTS: Final = "facts: "
+_HOLD: Final = "decided: hold"
+
 _NOTHING_SAID: Final[Mapping[str, ActionStatus]] = {}
 
 
@@ -82,6 +85,31 @@ class Story:
 def story_of(call: Recorded, said: Mapping[str, ActionStatus] = _NOTHING_SAID) -> Story:
     """Return the story of a recorded call. ``said``: what came of its statements, by the ids of their actions."""
     return Story(_heading(call), (*_overruled(call), *_Narrator(call, said).lines()), _ending(call))
+
+
+MOST_BRIEF: Final = 11
+"""The lines of a brief story, besides its heading and its ending."""
+
+_DECISIVE: Final = frozenset({Tone.SAID, Tone.DECIDED, Tone.EFFECT, Tone.TROUBLE})
+
+
+def brief(story: Story) -> Story:
+    """Return what decided: what was said, what was known at each decision to act and at the last one, and its effects.
+
+    Where these are too many, the first line (which says what a word overruled) and the last ones stay.
+    """
+    decided = [n for n, line in enumerate(story.lines) if line.tone is Tone.DECIDED]
+    kept: set[int] = set()
+    for n, line in enumerate(story.lines):
+        if line.tone is Tone.DECIDED and (n == decided[-1] or not line.text.startswith(_HOLD)):
+            known = [m for m in range(n) if story.lines[m].tone is Tone.READ and story.lines[m].text.startswith(_FACTS)]
+            kept |= {n, *known[-1:]}
+        elif line.tone in _DECISIVE - {Tone.DECIDED}:
+            kept.add(n)
+    numbers = sorted(kept)
+    if len(numbers) > MOST_BRIEF:
+        numbers = [numbers[0], *numbers[1 - MOST_BRIEF :]]
+    return replace(story, lines=tuple(replace(story.lines[n], rows=(), meanings=()) for n in numbers))
 
 
 def _overruled(call: Recorded) -> Iterator[Line]:
@@ -197,19 +225,19 @@ class _Narrator:
         parts.append(f"no longer {', '.join(sorted(before - now))}" if before - now else "")
         parts.append("no further checks" if new & _STOPS and not before & _STOPS else "")
         changes = "; ".join(part for part in parts if part)
-        return f"facts: {changes}{_earlier_calls(entry, new)}" if changes else None
+        return f"{_FACTS}{changes}{_earlier_calls(entry, new)}" if changes else None
 
     def _decided(self, entry: Entry) -> str:
         if entry.asked == "assign" and entry.operator is not None:
             asked = f"{entry.operator!r} asks for assign, the law forbids it ({', '.join(entry.forbidden)})"
-            return f"decided: hold; {asked}{_paused(entry)}"
+            return f"{_HOLD}; {asked}{_paused(entry)}"
         if entry.asked == "assign":
             return f"decided: nobody is assigned, {', '.join([entry.because or '', *entry.forbidden])}{_paused(entry)}"
         self.facts = _statements(entry)
         named = f"rule {entry.rule!r}" if entry.rule else "no rule matches"
         if entry.forbidden:
             asked = f"{named} asks for {entry.asked}, the law forbids it ({', '.join(entry.forbidden)})"
-            return f"decided: hold; {asked}{_paused(entry)}{self._after(entry)}"
+            return f"{_HOLD}; {asked}{_paused(entry)}{self._after(entry)}"
         how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
         kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
         again = f" Asked again, because of: {', '.join(entry.signs)}." if entry.signs else ""

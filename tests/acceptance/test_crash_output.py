@@ -47,7 +47,7 @@ def test_crash_is_logged_as_places(how: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("calls", "list"), ("doctor",), ("reseller", "token")],
+    [("calls", "list"), ("doctor",), ("reseller", "institutions")],
     ids=" ".join,
 )
 def test_commands_that_reach_nobody_name_no_credential(command: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from callkeeper.calls.store.keys import Keys
 from tests.harness.processes import KEY, Stack, end, stack
 from tests.waiting import until
 
-WHY = ("--because", "core migration", "--operator", "jane")
+WHY = ("--reason", "core migration", "--operator", "jane")
 PROVIDER = {
     "CALLKEEPER_OIDC_ISSUER": "http://127.0.0.1:1",
     "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",

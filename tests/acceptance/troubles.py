@@ -57,7 +57,7 @@ def web_dead(stack: Stack) -> Iterator[None]:
 @contextmanager
 def redis_emptied(stack: Stack) -> Iterator[None]:
     """Empty Redis during a pause, as a replaced disk would; resume at the end."""
-    pausing = ["--operator", "ops", "--because", "a drill"]
+    pausing = ["--operator", "ops", "--reason", "a drill"]
 
     def run(command: str) -> None:
         told = CliRunner().invoke(main, [command, *pausing], env=dict(stack.demo.environ))

@@ -212,15 +212,15 @@ def assert_harmless(got: str, *, quotes: bool = True) -> None:
 REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
     ("calls", "list"),
     ("calls", "list", "--json"),
-    ("calls", "show", "v-1", "--institution", KEY),
     ("calls", "explain", "v-1", "--institution", KEY),
+    ("calls", "explain", "v-1", "--institution", KEY, "--all"),
     ("calls", "export"),
     ("calls", "resolve", "v-1", "--institution", KEY, "--absent", "--operator", f"{MARKUP} FORGED"),
     ("calls", "resolve", "v-1", "--institution", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
     ("outcomes", "log"),
     ("alerts", "list"),
     ("outcomes", "replay", EVIL.replace("\x00", "")),
-    ("pause", "--operator", "ann", "--because", EVIL.replace("\x00", ""), "--all"),
+    ("pause", "--operator", "ann", "--reason", EVIL.replace("\x00", ""), "--all"),
     ("pauses",),
     ("rules", "report"),
     ("rules", "check", EVIL.replace("\x00", "")),
@@ -231,16 +231,14 @@ REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
 """One of every group of commands and of every way to print: these run for every change."""
 
 THEIR_VARIANTS: tuple[tuple[str, ...], ...] = (
-    ("calls", "list", "--settled", "10"),
-    ("calls", "show", EVIL.replace("\x00", ""), "--institution", KEY),
-    ("calls", "show", "v-1"),
-    ("calls", "show", "v-1", "--institution", KEY, "--json"),
+    ("calls", "explain", EVIL.replace("\x00", ""), "--institution", KEY),
+    ("calls", "explain", "v-1"),
     ("calls", "explain", "v-1", "--institution", KEY, "--json"),
     ("calls", "resolve", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
     ("outcomes", "log", "--json"),
-    ("resume", "--operator", "ann", "--because", "over", "--effects"),
-    ("pause", "--operator", "ann", "--because", "drill", "--institution", "cu-x"),
-    ("resume", "--operator", "ann", "--because", "over", "--institution", "cu-x"),
+    ("resume", "--operator", "ann", "--reason", "over", "--effects"),
+    ("pause", "--operator", "ann", "--reason", "drill", "--institution", "cu-x"),
+    ("resume", "--operator", "ann", "--reason", "over", "--institution", "cu-x"),
     ("pauses", "--json"),
     ("rules", "report", "--json"),
     ("doctor", "--json"),
@@ -298,16 +296,13 @@ def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> 
     voice_id = service.call(phone_number=EVIL)["voice_id"]
     environ = environ_of(service, redis_url)
     for words in (
-        ("token",),
         ("queue", KEY),
         ("queue", KEY, "--json"),
         ("details", KEY, voice_id),
         ("details", KEY, EVIL.replace("\x00", "")),
-        ("institutions", "list"),
-        ("institutions", "get", KEY),
-        ("institutions", "get", KEY, "--json"),
-        ("institutions", "login-as", KEY),
-        ("institutions", "add", EVIL.replace("\x00", "")),
+        ("institutions",),
+        ("institutions", KEY),
+        ("institutions", KEY, "--json"),
     ):
         assert_harmless(on_terminal(environ, "reseller", *words), quotes=words[0] in {"queue", "list"})
     assert_harmless(on_terminal(environ, "doctor"), quotes=False)
@@ -335,7 +330,7 @@ def test_damaged_record_is_not_quoted(planted: str) -> None:
             damaged = json.dumps({"institution_key": KEY, "phase": EVIL})
             redis.hset(keys.item(CallId(KEY, voice_id).member), "rec", damaged)
     assert_harmless(on_terminal(environ_of(None, planted), "calls", "list"), quotes=False)
-    got = on_terminal(environ_of(None, planted), "calls", "show", "v-9", "--institution", KEY)
+    got = on_terminal(environ_of(None, planted), "calls", "explain", "v-9", "--institution", KEY)
     assert_harmless(got, quotes=False)
     assert "ValidationError" in got
 

@@ -44,7 +44,7 @@ def test_call_of_the_demo_is_found_after_it_expired_in_redis(tmp_path: Path) -> 
         redis.delete(keys.item(member.decode()), keys.trail(member.decode()))  # as its expiry does
         redis.zrem(keys.settled, member)
         digits = (call.names.phone_number or "")[-6:]
-        found = run(demo, "calls", "find", digits)
+        found = run(demo, "calls", "list", digits)
         assert call.voice_id in found.stdout, found.stderr
         told = run(demo, "calls", "explain", call.voice_id)
         assert "settled" in told.stdout, told.stderr

@@ -130,7 +130,7 @@ async def test_command_is_audited_with_the_system_s_user(
     """Whatever --operator and the environment say, the entry has who ran the command, and on which machine."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-innocent")
-    await callkeeper(redis_url, "pause", "--operator", "somebody-else", "--because", "drill")
+    await callkeeper(redis_url, "pause", "--operator", "somebody-else", "--reason", "drill")
     [entry] = [entry for entry in await entries(site.redis) if entry.event is AuditEvent.PAUSED]
     assert entry.operator == "somebody-else"
     assert entry.origin.startswith(f"{pwd.getpwuid(os.getuid()).pw_name}@")

@@ -54,8 +54,8 @@ KNOWN: Final = {
     "callkeeper rules test cases.toml --rules rules.toml": Known(Where.CLONE),
     "callkeeper calls export --output trail.jsonl": Known(Where.BESIDE),
     "callkeeper rules replay rules.toml --calls trail.jsonl": Known(Where.CLONE),
-    f'callkeeper pause --institution cu-1 --because "odd enrolls" {_OPERATOR}': Known(Where.BESIDE, shows="cu-1"),
-    f'callkeeper resume --institution cu-1 --because "rule repaired" {_OPERATOR}': Known(Where.BESIDE),
+    f'callkeeper pause --institution cu-1 --reason "odd enrolls" {_OPERATOR}': Known(Where.BESIDE, shows="cu-1"),
+    f'callkeeper resume --institution cu-1 --reason "rule repaired" {_OPERATOR}': Known(Where.BESIDE),
     "callkeeper pauses": Known(Where.BESIDE, shows="odd enrolls"),
 }
 

@@ -169,7 +169,7 @@ def test_data_of_the_released_version_go_on(tmp_path: Path, released: Installed)
         enrolled, rejected, watched, waits = at.begin(0), at.begin(1, *MISMATCH), at.begin(2), at.begin(3)
         settled = at.begin(4, END)
         old_command(at, released, "tokens", "issue", "ivr")
-        pause = ("pause", "--institution", "cu-2", "--because", "test", "--operator", "ann", "--force")
+        pause = ("pause", "--institution", "cu-2", "--reason", "test", "--operator", "ann", "--force")
         old_command(at, released, *pause)
         held = at.begin(5, *MISMATCH, key="cu-2")
         at.verify(enrolled)
@@ -197,7 +197,7 @@ def test_data_of_the_released_version_go_on(tmp_path: Path, released: Installed)
             at.happen(call, "end")
         assert "cu-2" in at.command("pauses").output
         assert "reject_voice" not in at.arrived(held)
-        assert at.command("resume", "--institution", "cu-2", "--operator", "ann", "--because", "test").exit_code == 0
+        assert at.command("resume", "--institution", "cu-2", "--operator", "ann", "--reason", "test").exit_code == 0
         for call in calls:
             assert at.settled(call).plan.checks_used >= at.arrived(call).get("check", 0) >= checks[call["voice_id"]]
         held_to_promises(at, calls)

@@ -51,17 +51,19 @@ async def _load(redis: Redis, keys: Keys) -> list[OpenAlert]:
 @click.option("--institution", default="", metavar="KEY", help="Only of this institution. Default: of all.")
 @click.option("--for", "lasts", type=Span(), help="For how long, for example 30m, 2h, 1d; seven days at most.")
 @click.option("--operator", required=True, help="Your core username. The board shows it.")
-@click.option("--note", default="", help="What is being done. The board shows it; no names of members.")
+@click.option(
+    "--reason", default="", help="Why you wait, or what is being done. The board shows it; no names of members."
+)
 @click.option("--end", "wants_end", is_flag=True, help="End the acknowledgement now.")
 def acknowledge(
-    name: str, institution: str, lasts: timedelta | None, operator: str, note: str, *, wants_end: bool
+    name: str, institution: str, lasts: timedelta | None, operator: str, reason: str, *, wants_end: bool
 ) -> None:
     """Say that you know of INCIDENT, so that no more messages are sent about it for a while.
 
     It is the kind in the metric callkeeper_incident, such as service_away. The incident stays on the board. The
     acknowledgement ends at its time, when the incident is over, or with --end. Exits with 1 if there is no such incident.
     """
-    operator, note = (" ".join(text.split())[:200] for text in (operator, note))
+    operator, note = (" ".join(text.split())[:200] for text in (operator, reason))
     if not operator:
         raise click.UsageError("--operator must not be blank: the board shows it")
     if (lasts is None) != wants_end:

@@ -1,39 +1,35 @@
-"""``callkeeper archive``: prepare, verify and export the archive; erase a person's data; legal holds; retention."""
+"""``callkeeper archive``: prepare and verify the archive; legal holds; retention; and what erases in it."""
 
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from io import TextIOWrapper
 from typing import BinaryIO, Final, TextIO
 
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, is_archive_set, progress, recorded_calls
+from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, is_archive_set, progress
 from callkeeper.app.environment import SettingsWrong
-from callkeeper.app.redis_query import Span, query_redis, record_command, record_or_warn
+from callkeeper.app.redis_query import query_redis, record_or_warn
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
-from callkeeper.app.terminal import CommandGroup, Failed, Misused, printable_json, safe, say
-from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise, person_of, problem_of
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, say
+from callkeeper.app.whose_data import erased_in_redis, fail_if_spelled_otherwise, problem_of
 from callkeeper.archive.about_the_archive import Commands
 from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, HoldsUnknown, ValueRefused
-from callkeeper.archive.keeping import ErasureResult, Keeper, changes_of
+from callkeeper.archive.keeping import ErasureResult, Keeper
 from callkeeper.archive.lines import RULES
 from callkeeper.archive.migrating import migrate as migrate_tables
 from callkeeper.archive.verifying import Evidence, Tail, Verification
 from callkeeper.archive.verifying import verify as verify_chains
 from callkeeper.calls.institutions import nearest, shown
 from callkeeper.calls.quantity import quantity
-from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.erasing import Whose
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_words
 from callkeeper.desk.access.rights import operator_in
 from callkeeper.service.secret import Secret
 
@@ -53,7 +49,7 @@ _reason = click.option("--reason", required=True, help="Why; written into the ch
 
 @click.group(cls=CommandGroup)
 def archive() -> None:
-    """Keep calls for years: prepare the tables, verify the chains, erase, hold, retire."""
+    """Keep calls for years: prepare the tables, verify the chains, hold, retire."""
 
 
 def refuse_unknown_institution(database: Database, key: str) -> None:
@@ -165,7 +161,7 @@ def _commands() -> Commands | None:
         log = AuditLog(redis, keys=keys)
         found = await log.read(AuditFilter(event=AuditEvent.ARCHIVE_CHANGED), most=MOST_COMMANDS)
         asked = [(each.entry, each.entry.asked.removeprefix(_LINE)) for each in found]
-        done = {(entry.institution, int(n), entry.detail) for entry, n in asked if n.isdecimal()}
+        done = {(entry.institution, int(n), entry.detail.partition(":")[0]) for entry, n in asked if n.isdecimal()}
         begins_at = found[-1].at if len(found) == MOST_COMMANDS else await log.begins_at()
         return None if begins_at is None else Commands(done, int(begins_at.timestamp() * 1000))
 
@@ -200,38 +196,6 @@ def _minutes_since(at_ms: int) -> int:
 
 
 @archive.command()
-@click.option("--institution", help="Only the calls of this institution.")
-@click.option("--since", type=Span(), default=None, help="Only calls that began no longer ago: 24h, 400d.")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, without the trails.")
-@click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
-def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
-    """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
-
-    Phone numbers, names and what people typed are left out. The progress is shown on standard error. Without Redis
-    nothing is exported, because the audit log says who did.
-    """
-    if institution is not None:
-        with archive_database() as (database, _):
-            refuse_unknown_institution(database, institution)
-    columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
-    count = 0
-    with recorded_calls(None, since, institution=institution) as calls:
-        _note_export(institution)
-        text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
-        writer = SpreadsheetWriter(text)
-        if as_csv:
-            writer.row(columns)
-        for count, call in enumerate(calls, 1):  # noqa: B007  (the last number is written down)
-            if as_csv:
-                values = (getattr(call, name) for name in columns)
-                writer.row([None if value is None else safe(value) for value in values])
-            else:
-                output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
-        text.detach()
-    _note_export(institution, results=count)
-
-
-@archive.command()
 def fill() -> None:
     """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
     kept_s = StoreSettings.load(os.environ).keep_calls_s
@@ -240,22 +204,14 @@ def fill() -> None:
     say(f"{count} settled calls: workers write those that the archive lacks")
 
 
-@archive.command()
-@_institution
-@click.option("--person", help="The member's id.")
-@click.option("--phone", help="A phone number: everything personal of the calls from it.")
-@_operator
-@_reason
-@_former_keys
-def erase(
-    institution: str, person: str | None, phone: str | None, operator: str, reason: str, former_keys: TextIO | None
-) -> None:
-    """Erase a person's phone numbers, names, notes and reasons, in the archive and in Redis.
+def erase_in_both(whose: Whose, operator: str, reason: str, former_keys: TextIO | None) -> None:
+    """Erase a person's data in the archive and in Redis, and say what was done.
 
-    The decisions and the chain stay. Calls under a legal hold are not changed, nor archived ones of which somebody has
-    changed a line: they are named, and the exit code is 1.
+    Raises:
+        Misused: There is no archive, or the operator or the reason cannot be written down.
+        Failed: Something is left: the message says what.
     """
-    whose = person_of(institution, person, phone)
+    institution = whose.institution_key
     with _keeper(operator, reason, former_keys) as keeper:
         refuse_new_institution(keeper.database, institution)
         try:
@@ -269,8 +225,8 @@ def erase(
             raise Failed("nobody knows what is under a legal hold: nothing was erased", *_left(keeper)) from None
         if keeper.faults:
             raise Failed("calls with a line that was changed were not erased in the archive", *_left(keeper))
-        if person is not None:
-            fail_if_spelled_otherwise(spellings | keeper.spellings_left(institution, person))
+        if whose.person_id is not None:
+            fail_if_spelled_otherwise(spellings | keeper.spellings_left(institution, whose.person_id))
 
 
 def _left(keeper: Keeper) -> list[str]:
@@ -289,28 +245,12 @@ def _erased(keeper: Keeper, whose: Whose, reason: str, besides: frozenset[str] |
         besides=besides or (),
     )
     if besides is None or found.calls:
-        _note_lines(keeper, "erase", whose.institution_key)
+        _note_lines(keeper, "erase", whose.institution_key, reason)
         say(
             f"archive: {found.values} values of {quantity(len(found.calls), 'call')} are erased; "
             f"{quantity(len(found.held), 'call is', 'calls are')} under a hold"
         )
     return found
-
-
-@archive.command()
-@click.option("--institution", help="Only this institution's chain.")
-def changes(institution: str | None) -> None:
-    """List what was erased, held, released and retired: when, at which institution, by whom and why.
-
-    Exports are in the audit log: callkeeper audit --event exported.
-    """
-    with archive_database() as (database, _):
-        if institution is not None:
-            refuse_unknown_institution(database, institution)
-        for line in changes_of(database, institution):
-            say(
-                f"{line.at:%Y-%m-%d %H:%M:%S} UTC  {line.institution_key}  {line.kind}  by {line.operator}: {line.words}"
-            )
 
 
 @archive.command()
@@ -336,7 +276,7 @@ def hold(
         refuse_new_institution(keeper.database, institution)
         if not keeper.hold(institution, kind, value, reason, release=release):
             raise Failed("it was not held" if release else "it is held already")
-        _note_lines(keeper, "release" if release else "hold", institution)
+        _note_lines(keeper, "release" if release else "hold", institution, reason)
         covered = keeper.covered(institution, kind, value)
     say("released" if release else f"held: {covered} archived calls, and those that are archived later")
     if not release and not covered:
@@ -365,24 +305,23 @@ def retire(operator: str, former_keys: TextIO | None, *, dry_run: bool) -> None:
                 say(f"{key}: keeps {quantity(days, 'day')}")
                 continue
             count = keeper.retire(key, time.time_ns() // 1_000_000 - keep_s * 1000)
-            _note_lines(keeper, "retire", key)
+            _note_lines(keeper, "retire", key, "older than CALLKEEPER_ARCHIVE_KEEP")
             say(f"{key}: {quantity(count, 'line')} older than {quantity(days, 'day')} removed")
     if keeper.faults:
         raise Failed("lines were changed: these, and those after them, were not removed", *_left(keeper))
 
 
-def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
+def _note_lines(keeper: Keeper, what: str, institution: str, reason: str) -> None:
     """Record in the audit log, which the database's owner cannot change, each line that a command wrote; 0: none."""
     for n in keeper.written or ([] if what == "retire" else [0]):
-        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": f"{_LINE}{n}"}
+        parts = {
+            "detail": f"{what}: {reason}",
+            "operator": keeper.operator,
+            "institution": institution,
+            "asked": f"{_LINE}{n}",
+        }
         record_or_warn(AuditEvent.ARCHIVE_CHANGED, **parts)
     keeper.written.clear()
-
-
-def _note_export(institution: str | None, results: int | None = None) -> None:
-    """Record in the audit log that an export begins, or how many calls it held."""
-    detail = "archive" if results is None else "archive, done"
-    record_command(AuditEvent.EXPORTED, results, detail=detail, institution=institution or "")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""``callkeeper calls list`` and ``callkeeper calls find``: calls as a table, JSON lines or CSV."""
+"""``callkeeper calls list``: live calls, or those that match, as a table, JSON lines or CSV."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +18,6 @@ from callkeeper.app.settings import RuleSettings, StoreSettings
 from callkeeper.app.terminal import (
     Failed,
     Misused,
-    WholeNumber,
     choice_option,
     refuse_two_formats,
     safe,
@@ -58,103 +57,67 @@ class _StateChoice(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-_FILTERS = (
-    click.argument("words", nargs=-1),
-    click.option("--institution", help="Only calls of the institution with this key."),
-    choice_option("--state", _StateChoice(STATE_WORDS), "Only calls that lists and the board show in this state."),
-    choice_option(
-        "--outcome",
-        click.Choice([reason.value for reason in Reason]),
-        "Only calls that were settled for this reason.",
-    ),
-    click.option("--rule", help="Only calls in which this rule decided."),
-    click.option("--policy", help="Only calls with this policy, now or in a check."),
-    click.option("--operator", help="Only calls about which this person made a statement."),
-    click.option(
-        "--since", help="Only calls that began no longer ago than 30m, 24h, 7d, or since 2026-11-22T10:40 (UTC)."
-    ),
-    click.option("--until", help="Only calls that began before then; like --since."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object a line."),
-    click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names."),
-)
-
-
-def _filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the words, filters and output formats that both commands have."""
-    for add in reversed(_FILTERS):
-        command = add(command)
-    return command
-
-
 @click.command("list")
-@_filtered
-@click.option(
-    "--settled",
-    type=WholeNumber(1, _MOST),
-    default=None,
-    help="List the last N settled calls that match, instead of live ones; of others, count what needs a person.",
+@click.argument("words", nargs=-1)
+@click.option("--institution", help="Only calls of the institution with this key.")
+@choice_option("--state", _StateChoice(STATE_WORDS), "Only calls that lists and the board show in this state.")
+@choice_option(
+    "--outcome", click.Choice([reason.value for reason in Reason]), "Only calls that were settled for this reason."
 )
-def list_calls(
-    words: tuple[str, ...], settled: int | None, *, as_json: bool, as_csv: bool, **filters: str | None
-) -> None:
-    """List the live calls, oldest first, and those that need a person. WORDS filter the calls as in `find`."""
+@click.option("--rule", help="Only calls in which this rule decided.")
+@click.option("--policy", help="Only calls with this policy, now or in a check.")
+@click.option("--operator", help="Only calls about which this person made a statement.")
+@click.option("--since", help="Only calls that began no longer ago than 30m, 24h, 7d, or since 2026-11-22T10:40 (UTC).")
+@click.option("--until", help="Only calls that began before then; like --since.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names.")
+def list_calls(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str | None) -> None:
+    """List the live calls, oldest first, and those that need a person; or all that match WORDS and filters.
+
+    With WORDS or filters other than --institution, settled and archived calls are searched, too. A word is: last digits
+    or a whole phone number, a member's name or id, a voice id or its beginning, an institution, a time such as 10:40
+    (UTC), a state such as rejected, outcome:enrolled, person:ID, operator:NAME, rule:"NAME", digest:DIGEST. `-` reads
+    them from standard input, so that the list of processes does not show them. Exits with 1 if no call matches.
+    """
     refuse_two_formats(as_json=as_json, as_csv=as_csv)
-    query = _query(" ".join(words), filters)
+    typed = sys.stdin.readline().strip() if words == ("-",) else " ".join(words)
+    query = _query(typed, filters)
+    if words and query.is_empty:
+        raise Misused("give words to search for, such as the last digits")
+    if replace(query, institution_key=None).is_empty and not words:
+        _list_live(query, as_json=as_json, as_csv=as_csv)
+    else:
+        _list_found(query, typed, as_json=as_json, as_csv=as_csv)
+
+
+def _list_live(query: CallQuery, *, as_json: bool, as_csv: bool) -> None:
+    """Print the live calls of all institutions, or of one, and what needs a person there."""
     book = _book()
 
     async def ask(redis: Redis, keys: Keys) -> tuple[FoundCalls, dict[str, str]]:
         lookup = Lookup(redis, keys=keys)
         await _check(lookup, query.institution_key)
-        attention = await lookup.attention()
-        sections = (ListSection.LIVE,) if settled is None else (ListSection.SETTLED,)
-        found = await CallList(lookup, None, book).find(EVERYTHING, query, sections, most=settled or _MOST)
-        return found, attention
+        found = await CallList(lookup, None, book).find(EVERYTHING, query, (ListSection.LIVE,), most=_MOST)
+        return found, await lookup.attention()
 
     found, attention = query_redis(ask)
-    calls = found.calls
-    if settled is None:
-        calls = sorted(calls, key=lambda call: call.life.began_at or datetime.max.replace(tzinfo=UTC))
+    calls = sorted(found.calls, key=lambda call: call.life.began_at or datetime.max.replace(tzinfo=UTC))
     _print(calls, book, as_json=as_json, as_csv=as_csv)
     if not (as_json or as_csv):
-        listed = {CallId(call.institution_key, call.voice_id).member for call in calls}
-        asked_for = {member for member in attention if member in listed or _is_asked_for(member, query)}
-        told = asked_for if settled is None else asked_for & listed
         console = terminal_console(width_if_piped=_PIPED_WIDTH)
         for member, why in attention.items():
-            if member in told:
+            if query.institution_key in {None, _institution_of(member)}:
                 console.print(f"needs a person: {_plain(member)}: {why}", style="bold red")
-        if others := len(asked_for - told):
-            also = f" --institution {query.institution_key}" if query.institution_key else ""
-            console.print(f"needs a person: {quantity(others, 'other')}; `callkeeper calls list{also}` shows which")
     if found.is_partial:
         say("not all calls were searched: there are too many", err=True)
 
 
-def _is_asked_for(member: str, query: CallQuery) -> bool:
-    """Tell whether what needs a person about a member is asked for: anything, or anything of an institution alone."""
-    if not replace(query, institution_key=None).is_empty:
-        return False
-    owner = parse_member(member)
-    return query.institution_key in {None, owner.institution_key if isinstance(owner, CallId) else owner}
+def _list_found(query: CallQuery, typed: str, *, as_json: bool, as_csv: bool) -> None:
+    """Print live, settled and archived calls that match.
 
-
-@click.command()
-@_filtered
-def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str | None) -> None:
-    """Find live, settled and archived calls that match all WORDS and all filters.
-
-    A word is: last digits or a whole phone number, a member's name or id, a voice id or its beginning, an institution,
-    a time such as 10:40 (UTC), a state such as rejected, outcome:enrolled, person:ID, operator:NAME, rule:"NAME",
-    digest:DIGEST. Without WORDS and filters they are read from standard input, so that the list of processes does not
-    show them. Exits with 1 if no call matches.
+    Raises:
+        Failed: None does.
     """
-    refuse_two_formats(as_json=as_json, as_csv=as_csv)
-    typed = " ".join(words)
-    if not (words or any(filters.values())):
-        typed = sys.stdin.readline().strip()
-    query = _query(typed, filters)
-    if query.is_empty:
-        raise Misused("give words to search for, such as the last digits")
     book = _book()
 
     async def ask(redis: Redis, keys: Keys) -> FoundCalls:
@@ -172,6 +135,11 @@ def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str 
         say("not all calls were searched: give more words", err=True)
     if not found.calls:
         raise Failed("no call matches all words")
+
+
+def _institution_of(member: str) -> str:
+    owner = parse_member(member)
+    return owner.institution_key if isinstance(owner, CallId) else owner
 
 
 def _query(typed: str, filters: Mapping[str, str | None]) -> CallQuery:

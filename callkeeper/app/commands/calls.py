@@ -1,9 +1,11 @@
 """``callkeeper calls``: live calls, the story of one call, and resolving effects with an unknown outcome."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import BinaryIO, Final
+from io import TextIOWrapper
+from typing import BinaryIO, Final, TextIO
 
 import click
 import msgspec
@@ -12,9 +14,10 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from callkeeper.app.archive_reader import archive_of_environment, is_archive_set
-from callkeeper.app.commands.call_lists import EVERYTHING, find, json_of, list_calls
-from callkeeper.app.redis_query import Span, note_command, query_jobs, query_redis, record_command
+from callkeeper.app.archive_reader import ARCHIVE_URL, archive_of_environment, is_archive_set, recorded_calls
+from callkeeper.app.commands.call_lists import EVERYTHING, list_calls
+from callkeeper.app.extras import require
+from callkeeper.app.redis_query import Span, note_command, query_redis, record_command
 from callkeeper.app.terminal import (
     CommandGroup,
     Failed,
@@ -34,17 +37,17 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import DOUBTFUL, attention_reasons, unresolved, without_service_words
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Resolved
-from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import load_rules
+from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, Queries
-from callkeeper.calls.story import Line, Story, Tone, story_of
-from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
+from callkeeper.calls.story import Line, Story, Tone, brief, story_of
+from callkeeper.calls.trail import Entry, Recorded, encode_recorded, recorded, without_typed_words
 from callkeeper.desk.access.rights import operator_in
 from callkeeper.desk.call_list import CallList
 from callkeeper.service.tracing import new_trace
@@ -55,97 +58,96 @@ _ARCHIVE_IN_USE: Final = timedelta(days=7)
 
 @click.group(cls=CommandGroup)
 def calls() -> None:
-    """List and find calls, show one call's story, export calls, resolve effects whose outcome is unknown."""
+    """List calls, explain one, export calls, erase a person, resolve effects whose outcome is unknown."""
 
 
 calls.add_command(list_calls)
-calls.add_command(find)
 
 
 @calls.command()
 @click.argument("voice_id")
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
-    """Show a call and everything that happened to it, by voice id or alternate id."""
-    call, trail = query_redis(lambda redis, keys: _show(Lookup(redis, keys=keys), voice_id, institution))
-    if as_json:
-        say_json(json_of(call), *trail)
-        return
-    _print_story(call, trail, with_rows=False)
-
-
-@calls.command()
-@click.argument("voice_id")
-@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+@click.option("--all", "wants_all", is_flag=True, help="The whole story: each event, and the result of each rule.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, as exported.")
-def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
-    """Show a call's whole story: events, the result of each rule, requests and answers, and who acted.
+def explain(voice_id: str, institution: str | None, *, wants_all: bool, as_json: bool) -> None:
+    """Show what decided a call: what people said, what was known, which rule, what was sent and what came back.
 
-    Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
-    shadow, . it was not asked.
+    Times are seconds from the call's start. With --all, under a decision: + the rule decided, - a condition failed, ~ it
+    matched in shadow, . it was not asked.
     """
-    call, trail = query_redis(lambda redis, keys: _show(Lookup(redis, keys=keys), voice_id, institution))
+    call, trail = query_redis(lambda redis, keys: _load(Lookup(redis, keys=keys), voice_id, institution))
     if as_json:
         say_json(msgspec.Raw(encode_recorded(recorded(call, trail))))
         return
-    _print_story(call, trail, with_rows=True)
-
-
-@calls.command()
-@click.argument("institution", required=False)
-def reconcile(institution: str | None) -> None:
-    """List the queue of one INSTITUTION now, or of all. A worker does it as a job, which the RQ dashboard shows.
-
-    Workers list every queue every few seconds anyway. Use this after the service's operator has repaired something.
-    Exits with 1 if there is no such institution.
-    """
-    from callkeeper.calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
-
-    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
-    if institution is not None and (problem := known.problem(institution)):
-        raise Failed(f"Nothing was enqueued: {problem}")
-    wanted = sorted(known.names) if institution is None else [institution]
-    if not wanted:
-        raise click.ClickException("callkeeper knows no institution yet; start a worker first")
-    job_ids = query_jobs(lambda redis, keys: [Waker(redis, keys=keys).reconcile(key) for key in wanted])
-    where = institution or EVERYWHERE
-    record_command(AuditEvent.LISTED_QUEUE, detail="reconcile", institution=where)
-    for key, job_id in zip(wanted, job_ids, strict=True):
-        say(f"{known.called(key)}: {job_id}")
-
-
-def _print_story(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
+    whole = story_of(recorded(call, trail), statuses_of(call, trail))
+    story = whole if wants_all else brief(whole)
     console = terminal_console(width_if_piped=120)
-    story = story_of(recorded(call, trail), statuses_of(call, trail))
     console.print(story.heading, style="bold")
-    console.print(story_table(story, with_rows=with_rows))
+    console.print(story_table(story, with_rows=wants_all))
     console.print(story.ending, style="bold")
+    if len(story.lines) < len(whole.lines):
+        console.print(f"{quantity(len(whole.lines) - len(story.lines), 'line')} left out: --all", style="dim")
 
 
 @calls.command()
-@click.option("--since", type=Span(), default=None, help="Settled no longer ago than this: 30m, 24h, 7d. Default: all.")
+@click.option(
+    "--archive", "from_archive", is_flag=True, help="Archived calls, oldest first, instead of those in Redis."
+)
+@click.option("--institution", help="Only the calls of this institution.")
+@click.option(
+    "--since", type=Span(), help="Settled (archived ones: begun) no longer ago: 30m, 24h, 400d. Default: all."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, without the trails.")
 @click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
-def export(since: timedelta | None, output: BinaryIO) -> None:
-    """Write calls and their trails as JSON lines, live ones first, for `callkeeper rules replay`.
+def export(
+    institution: str | None, since: timedelta | None, output: BinaryIO, *, from_archive: bool, as_csv: bool
+) -> None:
+    """Write calls and their trails as JSON lines, live ones first, for `callkeeper rules replay`; or as CSV.
 
-    Phone numbers, names and what people typed are left out.
+    Phone numbers, names and what people typed are left out. Without Redis nothing is exported, because the audit log says
+    who did.
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
-    record_command(AuditEvent.EXPORTED, detail="calls")
-    count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
-    record_command(AuditEvent.EXPORTED, count, detail="calls, done")
+    detail, place = "archive" if from_archive else "calls", {"institution": institution or ""}
+    if from_archive:
+        with recorded_calls(None, since, institution=institution) as found:
+            record_command(AuditEvent.EXPORTED, detail=detail, **place)
+            count = sum(map(_writer(output, as_csv=as_csv), found))
+    else:
+        record_command(AuditEvent.EXPORTED, detail=detail, **place)
+        write = _writer(output, as_csv=as_csv)
+        count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, institution, write))
+    record_command(AuditEvent.EXPORTED, count, detail=f"{detail}, done", **place)
     if output.name != "<stdout>":
         say(f"{quantity(count, 'call')} exported", err=True)
 
 
-async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -> int:
+def _writer(output: BinaryIO, *, as_csv: bool) -> Callable[[Recorded], int]:
+    """Return what writes one call, and returns 1."""
+    if not as_csv:
+        return lambda call: bool(output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n"))
+    columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
+    text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
+    writer = SpreadsheetWriter(text)
+    writer.row(columns)
+
+    def write(call: Recorded) -> int:
+        values = (getattr(call, name) for name in columns)
+        writer.row([None if value is None else safe(value) for value in values])
+        return 1
+
+    click.get_current_context().call_on_close(text.detach)  # closing it would close the output
+    return write
+
+
+async def _export(
+    queries: Queries, since: timedelta | None, institution: str | None, write: Callable[[Recorded], int]
+) -> int:
     count = 0
     least = None if since is None else datetime.now(UTC) - since
     async for call in queries.recordings(least):
-        output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
-        count += 1
+        count += write(call) if institution in {None, call.institution_key} else 0
     return count
 
 
@@ -153,18 +155,34 @@ async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -
 @click.option("--institution", required=True, help="The institution's key.")
 @click.option("--person", help="The member's id.")
 @click.option("--phone", help="A phone number: everything personal of the calls from it.")
-@click.option("--operator", required=True, help="Who erases it; written into the audit log.")
-def erase(institution: str, person: str | None, phone: str | None, operator: str) -> None:
-    """Erase a person's phone numbers, names, notes and reasons in Redis. Decisions and ids stay.
+@click.option("--operator", required=True, help="Who requests it; written down with the erasure.")
+@click.option("--reason", required=True, help="Why; written down with the erasure, so it must name nobody.")
+@click.option(
+    "--former-keys", type=click.File("r"), help="A file with the keys that signed the archive before, one on each line."
+)
+def erase(
+    institution: str, person: str | None, phone: str | None, operator: str, reason: str, former_keys: TextIO | None
+) -> None:
+    """Erase a person's phone numbers, names, notes and reasons in Redis, and in the archive, if there is one.
 
-    Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
+    Decisions and ids stay, and the archive's chain. Calls under a legal hold are not changed, nor archived ones of which
+    somebody has changed a line: they are named, and the exit code is 1.
     """
     whose, operator = person_of(institution, person, phone), _username(operator)
-    if is_archive_set() or query_redis(_is_archived):
-        raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
+    if is_archive_set():
+        require(f"{ARCHIVE_URL} is set; erasing", "archive")
+        from callkeeper.app.commands.archive import erase_in_both  # noqa: PLC0415  (it imports SQLAlchemy)
+
+        erase_in_both(whose, operator, reason, former_keys)
+        return
+    if query_redis(_is_archived):
+        raise Misused(
+            f"workers keep an archive: set {ARCHIVE_URL}, so that it is erased there too, but for legal holds"
+        )
     if problem := problem_of(institution):
         raise Failed(f"Nothing was erased: {problem}")
-    record_command(AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution)
+    detail = f"erase: {' '.join(reason.split())[:200]}"
+    record_command(AuditEvent.ARCHIVE_CHANGED, detail=detail, operator=operator, institution=institution)
     words, spellings = erased_in_redis(whose)
     say(words)
     fail_if_spelled_otherwise(spellings)
@@ -178,7 +196,7 @@ async def _is_archived(redis: Redis, keys: Keys) -> bool:
     return copied_at is not None and datetime.now(UTC) - copied_at < _ARCHIVE_IN_USE
 
 
-async def _show(queries: Lookup, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
+async def _load(queries: Lookup, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
     try:
         call_id = await find_call(queries, voice_id, institution)
     except Failed:
@@ -321,7 +339,7 @@ async def find_call(queries: Lookup, voice_id: str, institution: str | None) -> 
         elsewhere = f"; it is a call of {keys}" if keys else ""
         raise Failed(f"nothing is known of {voice_id} at {institution}{elsewhere}")
     if not found:
-        raise Failed(f"nothing is known of {voice_id}; search with callkeeper calls find")
+        raise Failed(f"nothing is known of {voice_id}; search with callkeeper calls list")
     if len(found) > 1:
         raise Failed(f"{voice_id} is a call of {keys}: say which with --institution")
     return found[0]

@@ -31,19 +31,19 @@ _NO_WORKER: Final = (
     "another one, and they are not paused."
 )
 
-_NEEDED: Final = "--because WHY --operator NAME [--institution KEY]... [OPTIONS]"
+_NEEDED: Final = "--reason WHY --operator NAME [--institution KEY]... [OPTIONS]"
 """The usage line, which is printed beside an error: nobody has to look it up in a hurry."""
 
 
 def _who_and_why(command: Command) -> Command:
-    """Give a command the options --operator and --because."""
-    because = click.option(
-        "--because", required=True, help="Why. It is kept in the history of pauses and in archived calls: name nobody."
+    """Give a command the options --operator and --reason."""
+    reason = click.option(
+        "--reason", required=True, help="Why. It is kept in the history of pauses and in archived calls: name nobody."
     )
     operator = click.option(
         "--operator", required=True, help="Your core username. It is kept in the history of pauses."
     )
-    return because(operator(command))
+    return reason(operator(command))
 
 
 @click.command(options_metavar=_NEEDED)
@@ -60,7 +60,7 @@ def _who_and_why(command: Command) -> Command:
 @click.option("--force", is_flag=True, help=FORCE_HELP)
 def pause(
     institutions: tuple[str, ...],
-    because: str,
+    reason: str,
     operator: str,
     *,
     wants_all: bool,
@@ -79,7 +79,7 @@ def pause(
     asked = Pause(
         scope=PauseScope.ALL if wants_all else PauseScope.EFFECTS,
         operator=_one_line(operator, "--operator"),
-        because=_one_line(because, "--because"),
+        because=_one_line(reason, "--reason"),
         at=datetime.now(UTC),
     )
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
@@ -118,15 +118,13 @@ def pause(
 )
 @click.option("--all", "_wants_all", is_flag=True, help="Lift the pause whatever it stops: the default.")
 @click.option("--effects", "wants_effects", is_flag=True, help="Lift it only if it stops enrolls and rejects alone.")
-def resume(
-    institutions: tuple[str, ...], because: str, operator: str, *, _wants_all: bool, wants_effects: bool
-) -> None:
+def resume(institutions: tuple[str, ...], reason: str, operator: str, *, _wants_all: bool, wants_effects: bool) -> None:
     """Lift a pause: of one institution, or the one that was made for all.
 
     The calls that it held are decided again, with the facts of that moment. A pause for all and one of an institution
     are lifted separately; `callkeeper pauses` shows them. Exits with 1 if there is no such pause.
     """
-    operator, because = _one_line(operator, "--operator"), _one_line(because, "--because")
+    operator, because = _one_line(operator, "--operator"), _one_line(reason, "--reason")
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
     async def change(redis: Redis, keys: Keys) -> tuple[Pauses, KnownInstitutions]:

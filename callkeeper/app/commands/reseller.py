@@ -16,10 +16,7 @@ from callkeeper.app.commands.service_terminal import (
     queue_row,
     service_command,
 )
-from callkeeper.app.terminal import CommandGroup, Misused, Moment
-from callkeeper.service import CoreType
-
-_CORE = click.Choice([str(each) for each in CoreType])
+from callkeeper.app.terminal import CommandGroup, Moment
 
 institution_argument = click.argument("institution")
 voice_id_argument = click.argument("voice_id")
@@ -28,13 +25,6 @@ voice_id_argument = click.argument("voice_id")
 @click.group(cls=CommandGroup)
 def reseller() -> None:
     """Use the service's interface by hand; INSTITUTION is an institution's key."""
-
-
-@reseller.command()
-@service_command
-def token(terminal: Terminal) -> None:
-    """Log in; show the institutions the account can manage."""
-    terminal.show_record(terminal.run(lambda service: service.token()))
 
 
 @reseller.command()
@@ -81,65 +71,16 @@ def details(terminal: Terminal, institution: str, voice_id: str) -> None:
     )
 
 
-@reseller.group(cls=CommandGroup)
-def institutions() -> None:
-    """List, show, add and change institutions; log in as one."""
-
-
-@institutions.command("list")
+@reseller.command()
+@click.argument("institution", required=False)
 @service_command
-def list_institutions(terminal: Terminal) -> None:
-    """List the institutions."""
+def institutions(terminal: Terminal, institution: str | None) -> None:
+    """List the institutions, or show INSTITUTION's full record."""
+    if institution is not None:
+        terminal.show_record(terminal.run(lambda service: service.institution(institution)))
+        return
     summaries = terminal.run(lambda service: service.institutions())
     terminal.show(summaries, INSTITUTION_COLUMNS, map(institution_row, summaries))
-
-
-@institutions.command("get")
-@institution_argument
-@service_command
-def get_institution(terminal: Terminal, institution: str) -> None:
-    """Show INSTITUTION's full record."""
-    terminal.show_record(terminal.run(lambda service: service.institution(institution)))
-
-
-@institutions.command("add")
-@click.argument("fields", nargs=-1, required=True, metavar="NAME=VALUE...")
-@service_command
-def add_institution(terminal: Terminal, fields: tuple[str, ...]) -> None:
-    """Add an institution, for example: name="First Credit Union" core=None."""
-    pairs = _pairs(fields)
-    terminal.change("add institution", lambda service: service.add_institution(pairs))
-    terminal.done("added")
-
-
-@institutions.command("update")
-@institution_argument
-@click.option("--name", help="Its new name.")
-@click.option("--core", type=_CORE, required=True, help="Its core system's type.")
-@service_command
-def update_institution(terminal: Terminal, institution: str, name: str | None, core: str) -> None:
-    """Change INSTITUTION's name and core type."""
-    terminal.change(
-        "update institution",
-        lambda service: service.update_institution(institution, name=name, core=CoreType(core)),
-        institution=institution,
-    )
-    terminal.done(f"updated: {institution}")
-
-
-@institutions.command("login-as")
-@institution_argument
-@service_command
-def login_as(terminal: Terminal, institution: str) -> None:
-    """Log in as INSTITUTION; show the places to which that gives access."""
-    terminal.show_record(terminal.run(lambda service: service.login_as(institution)))
-
-
-def _pairs(fields: tuple[str, ...]) -> dict[str, object]:
-    pairs = dict(field.partition("=")[::2] for field in fields)
-    if not all("=" in field for field in fields):
-        raise Misused("give each field as NAME=VALUE")
-    return dict(pairs)
 
 
 def _utc(instant: datetime | None) -> datetime | None:

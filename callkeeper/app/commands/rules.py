@@ -23,7 +23,7 @@ from callkeeper.calls.rules.replay import replay as replay_calls
 from callkeeper.calls.rules.report import Report
 from callkeeper.calls.rules.report import report as count_calls
 from callkeeper.calls.store.queries import Queries
-from callkeeper.calls.store.rules_in_force import in_force_between, read_rules_history, read_rules_texts
+from callkeeper.calls.store.rules_in_force import in_force_between, read_rules_history
 from callkeeper.calls.trail import Recorded
 from callkeeper.desk.archived_calls import kept_or_archived_rules
 
@@ -57,14 +57,18 @@ def check(file: str, institutions: str | None) -> None:
 
 
 @rules.command()
+@click.argument("digest", required=False)
 @click.option("--at", type=Moment(), help="Which decided on this day, or minute (UTC).")
-@click.option("--text", "wants_text", is_flag=True, help="Print the text of the rules as well.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
+def history(digest: str | None, at: datetime | None, *, as_json: bool) -> None:
     """Show which rules workers have started with, newest first, and until when each were in force.
 
-    Exits with 1 if none is known for that time. A call's trail names the digest that decided it.
+    With DIGEST, which the trail of a call names, print the text of these rules: from Redis, or else from the archive.
+    Exits with 1 if none are known.
     """
+    if digest is not None:
+        _show_text(digest)
+        return
     known = query_redis(read_rules_history)
     found = known
     if at is not None:
@@ -74,27 +78,21 @@ def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
         )
     if not found:
         raise Failed("no rules are known for that time; Redis keeps them from the first worker of this release on")
-    digests = [each.digest for each in found]
-    texts = query_redis(lambda redis, keys: read_rules_texts(redis, keys, digests)) if wants_text else {}
     ends = dict(zip(known, [None, *(each.since for each in known)], strict=False))
     for each in found:
-        end, text = ends[each], texts.get(each.digest, b"").decode(errors="replace") or None
+        end = ends[each]
         if as_json:
-            line = {"digest": each.digest, "name": each.name, "since": each.since, "until": end}
-            say_json(line | ({"text": text} if wants_text else {}))
+            say_json({"digest": each.digest, "name": each.name, "since": each.since, "until": end})
             continue
         until = f"until {end:%Y-%m-%d %H:%M:%S}" if end else "still in force"
         say(f"{each.digest}  since {each.since:%Y-%m-%d %H:%M:%S} UTC, {until}  {each.name}")
-        if wants_text:
-            say(*(text or "its text is not kept").splitlines(), "")
 
 
-@rules.command()
-@click.argument("digest")
-def show(digest: str) -> None:
-    """Print the text of rules by their digest, which the trail of a call names: from Redis, or else from the archive.
+def _show_text(digest: str) -> None:
+    """Print the text of rules by their digest.
 
-    Exits with 1 if neither has it.
+    Raises:
+        Failed: Neither Redis nor the archive has it.
     """
     try:
         with archive_of_environment() as archive:
@@ -133,39 +131,38 @@ def run_cases(cases: Path, file: str | None) -> None:
 
 @rules.command()
 @click.argument("file")
+@click.option("--against", metavar="OLD", help="Compare with these rules, and show what FILE changes of them.")
 @click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
 @click.option("--archive", "from_archive", is_flag=True, help="Use the archived calls instead.")
 @click.option("--since", type=Span(), default=None, help="With --archive: calls that began no longer ago: 24h, 400d.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: every call that ends differently.")
-def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, from_archive: bool, as_json: bool) -> None:
-    """Apply other rules to recorded calls: show which end differently, and why."""
-    book = _load(file)
-    if from_archive is (recorded is not None):
+def replay(
+    file: str,
+    against: str | None,
+    recorded: BinaryIO | None,
+    since: timedelta | None,
+    *,
+    from_archive: bool,
+    as_json: bool,
+) -> None:
+    """Apply other rules to recorded calls: show which end differently, and why.
+
+    Differently than they did, or, with --against, than with the rules of OLD.
+    """
+    book, old = _load(file), None if against is None else _load(against)
+    if from_archive is (recorded is not None) and (from_archive or old is None):
         raise Misused("give --calls FILE, or --archive")
+    if old is not None and not as_json:
+        say(f"{against} (digest {old.digest}) -> {file} (digest {book.digest})")
+        say(*(changes(old, book) or ["nothing changes"]))
+    if recorded is None and not from_archive:
+        return
     first: list[Difference] = []
     report = say_json if as_json else partial(_keep, first)
     with recorded_calls(recorded, since) as calls:
-        found = replay_calls(calls, book, report)
+        found = replay_calls(calls, book, report) if old is None else compare_books(calls, old, book, report)
     if not as_json:
-        say(*replay_lines(found, first))
-
-
-@rules.command()
-@click.argument("old")
-@click.argument("new")
-@click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
-def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
-    """Show what the rules of NEW change, and which recorded calls end differently than with OLD."""
-    before, after = _load(old), _load(new)
-    lines = changes(before, after)
-    say(f"{old} (digest {before.digest}) -> {new} (digest {after.digest})")
-    say(*(lines or ["nothing changes"]))
-    if recorded is None:
-        return
-    first: list[Difference] = []
-    with recorded_calls(recorded) as calls:
-        found = compare_books(calls, before, after, partial(_keep, first))
-    say("", *replay_lines(found, first, "old", "new"))
+        say(*replay_lines(found, first) if old is None else ("", *replay_lines(found, first, "old", "new")))
 
 
 @rules.command("report")

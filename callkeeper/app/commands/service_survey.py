@@ -37,7 +37,7 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool) -> No
     """Show which assumptions about the service its answers have contradicted. Exits with 1 if there is one.
 
     --ask sends at most 20 requests, all of them logins or reads: never a check, an assign, an enroll or a reject. Have
-    some calls live, and pause everything before: `callkeeper pause --all --operator YOU --because survey`.
+    some calls live, and pause everything before: `callkeeper pause --all --operator YOU --reason survey`.
     """
     if dry_run and not ask:
         raise click.UsageError("--dry-run is about --ask")

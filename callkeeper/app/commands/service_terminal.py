@@ -15,12 +15,10 @@ import msgspec
 from rich.table import Table
 
 from callkeeper.app.logs import quiet_log
-from callkeeper.app.redis_query import record_or_warn
 from callkeeper.app.settings import ServiceSettings
 from callkeeper.app.terminal import Failed, safe, say, say_json, say_table, shown, terminal_console
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.institutions import KnownInstitutions
-from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
@@ -90,28 +88,6 @@ class Terminal(NamedTuple):
         except ValueError as error:
             raise click.ClickException(str(error)) from None
 
-    def change(self, what: str, question: Callable[[Reseller], Awaitable[T]], **place: str) -> T:
-        """Send a request that changes something, and record it in the audit log: ``what`` and, if it succeeded, where.
-
-        Raises:
-            click.ClickException: As `run`. If it was sent, it may have been applied, so it is recorded too.
-        """
-        is_sent = False
-
-        async def asked(service: Reseller) -> T:
-            nonlocal is_sent
-            is_sent = True
-            return await question(service)
-
-        try:
-            answer = self.run(asked)
-        except click.ClickException:
-            if is_sent:
-                record_or_warn(AuditEvent.SAID, detail=f"{what} at the service, failed or unknown")
-            raise
-        record_or_warn(AuditEvent.SAID, detail=f"{what} at the service", **place)
-        return answer
-
     def show(
         self, record: Any, columns: Sequence[str], rows: Iterable[Iterable[object]], *, whole: Collection[str] = ()
     ) -> None:
@@ -131,12 +107,6 @@ class Terminal(NamedTuple):
 
     def _show_json(self, record: Any) -> None:
         say_json(plain(record, show_secrets=self.show_secrets), indent=2)
-
-    def done(self, text: str, **facts: str) -> None:
-        if self.wants_json:
-            say_json({"success": True, **facts}, indent=2)
-        else:
-            say(text)
 
     async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
         shown_before: set[str] = set()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import zlib
 from itertools import takewhile
 
 import pytest
@@ -17,7 +16,6 @@ from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import Reason
 from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.store.delivery_log import DeliveryLog
-from callkeeper.calls.store.job_queue import RECONCILE
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -62,24 +60,23 @@ async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
     """The voice id can be copied into the other commands; where the output is piped, a call is one line."""
     call = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     assert len(call.voice_id) == 36
-    for command in ("list", "find"):
-        told = await callkeeper(redis_url, "calls", command, KEY)
+    for words in ((), (KEY,)):
+        told = await callkeeper(redis_url, "calls", "list", *words)
         assert [call.voice_id in line for line in told.output.splitlines()] == [False, True]
 
 
-@pytest.mark.parametrize("command", ["list", "find"])
-async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, command: str) -> None:
-    """Words, institution and time mean the same in both commands, and all output formats show the same calls."""
+async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str) -> None:
+    """Words and filters mean the same, and all output formats show the same calls."""
     live = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     # The rig's clock runs ahead of the machine's, which the commands go by.
     for fits in (("watching",), (PHONE[-4:], "ada"), ("--institution", KEY), ("--since", "1h"), (live.voice_id[:7],)):
-        told = await callkeeper(redis_url, "calls", command, *fits)
+        told = await callkeeper(redis_url, "calls", "list", *fits)
         assert (told.exit_code, live.voice_id in told.output) == (0, True), (fits, told.output)
-        assert json.loads((await callkeeper(redis_url, "calls", command, *fits, "--json")).output)["state"] == "watched"
-        lines = (await callkeeper(redis_url, "calls", command, *fits, "--csv")).output.splitlines()
+        assert json.loads((await callkeeper(redis_url, "calls", "list", *fits, "--json")).output)["state"] == "watched"
+        lines = (await callkeeper(redis_url, "calls", "list", *fits, "--csv")).output.splitlines()
         assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", live.voice_id)
     for filters in (("--state", "watched"), ("--state", "Watching"), ("--state", "open", "--until", "2100-01-01")):
-        assert live.voice_id in (await callkeeper(redis_url, "calls", command, *filters)).output
+        assert live.voice_id in (await callkeeper(redis_url, "calls", "list", *filters)).output
     for other in (
         ("rejected",),
         ("0000", "bob"),
@@ -91,21 +88,21 @@ async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, comm
         ("--outcome", "enrolled"),
         ("--until", "1h"),
     ):
-        assert live.voice_id not in (await callkeeper(redis_url, "calls", command, *other)).output
-    mistyped = await callkeeper(redis_url, "calls", command, "--institution", "CU-1")
+        assert live.voice_id not in (await callkeeper(redis_url, "calls", "list", *other)).output
+    mistyped = await callkeeper(redis_url, "calls", "list", "--institution", "CU-1")
     assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (1, True)
     for wrong in (("--since", "yesterday"), ("--state", "blue"), ("outcome:enroled",)):
-        assert (await callkeeper(redis_url, "calls", command, *wrong)).exit_code == 2
-    term = (await callkeeper(redis_url, "calls", command, "outcome:foo")).output
+        assert (await callkeeper(redis_url, "calls", "list", *wrong)).exit_code == 2
+    term = (await callkeeper(redis_url, "calls", "list", "outcome:foo")).output
     assert ("Error: outcome:foo: an outcome must be one of authenticated, " in term, "--outcome" in term) == (
         True,
         False,
     )
-    assert "'left-alone'" in (await callkeeper(redis_url, "calls", command, "--state", "blue")).output
+    assert "'left-alone'" in (await callkeeper(redis_url, "calls", "list", "--state", "blue")).output
 
 
 async def test_list_shows_what_needs_a_person_of_the_calls_asked_for(rig: Rig, redis_url: str) -> None:
-    """A filter is not answered with the troubles of others; an institution's own show, also of calls not live."""
+    """A search is not answered with troubles; an institution's own show in its list, also of calls not live."""
     first, second = rig.stage.call(Happening(Kind.END, 120)), rig.stage.call(Happening(Kind.END, 120))
     await rig.run(3)
     for member in (CallId(KEY, first.voice_id).member, CallId(KEY, second.voice_id).member, "c:cu-2:v-9", "i:cu-2"):
@@ -114,26 +111,8 @@ async def test_list_shows_what_needs_a_person_of_the_calls_asked_for(rig: Rig, r
     async def troubles(*filters: str) -> int:
         return (await callkeeper(redis_url, "calls", "list", *filters)).output.count("a trouble")
 
-    assert [await troubles(), await troubles("--institution", KEY), await troubles(first.voice_id)] == [4, 2, 1]
-    assert await troubles("--state", "rejected") == 0
-
-
-async def test_list_of_settled_calls_counts_what_else_needs_a_person(rig: Rig, redis_url: str) -> None:
-    """The calls asked for are not buried under the troubles of all others; the line names what lists those."""
-    call = await rig.begin_call(Happening(Kind.END, 5), run_s=60, is_pushed=False)
-    for member in (CallId(KEY, call.voice_id).member, CallId(KEY, "v").member, *(f"c:cu-2:v-{n}" for n in range(94))):
-        await rig.redis.hset(Keys().attention, member, "a trouble")
-
-    async def told(*filters: str) -> list[str]:
-        return (await callkeeper(redis_url, "calls", "list", "--settled", "2", *filters)).output.splitlines()[2:]
-
-    own = f"needs a person: {KEY} {call.voice_id}: a trouble"
-    assert await told() == [own, "needs a person: 95 others; `callkeeper calls list` shows which"]
-    assert await told("--institution", KEY) == [
-        own,
-        f"needs a person: 1 other; `callkeeper calls list --institution {KEY}` shows which",
-    ]
-    assert await told(call.voice_id) == [own]
+    assert [await troubles(), await troubles("--institution", KEY)] == [4, 2]
+    assert [await troubles(first.voice_id), await troubles("--state", "rejected")] == [0, 0]
 
 
 async def test_list_is_oldest_first(rig: Rig, redis_url: str) -> None:
@@ -147,32 +126,6 @@ async def test_list_is_oldest_first(rig: Rig, redis_url: str) -> None:
     began = [json.loads(line)["started_at"] for line in told]
     assert len(began) == 3
     assert began == sorted(began)
-
-
-async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
-    """One institution is one job, none named means all of them; an unknown one exits with 2 and enqueues nothing."""
-    await rig.run(1)
-    unknown = await callkeeper(redis_url, "calls", "reconcile", "CU-1")
-    assert (unknown.exit_code, await rig.redis.llen(Keys().queue)) == (1, 0)
-    assert "did you mean cu-1" in unknown.output
-    one, every = (
-        await callkeeper(redis_url, "calls", "reconcile", KEY),
-        await callkeeper(redis_url, "calls", "reconcile"),
-    )
-    assert (one.exit_code, every.exit_code) == (0, 0), one.output
-    told = (await callkeeper(redis_url, "audit", "--event", "listed_queue", "--json")).output.splitlines()
-    assert {(line["entry"]["who"], line["entry"]["institution"]) for line in map(json.loads, told)} == {
-        ("command", KEY),
-        ("command", "*"),
-    }
-    mistyped = await callkeeper(redis_url, "audit", "--institution", "CU-1")
-    assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (1, True), "not: nothing happened there"
-    known = await rig.queries.institutions()
-    assert await rig.redis.llen(Keys().queue) == 1 + len(known.names)
-    first = (await rig.redis.lindex(Keys().queue, 0)).decode()
-    assert f"{known.called(KEY)}: {first}" in one.output
-    data = zlib.decompress(await rig.redis.hget(f"rq:job:{first}", "data"))
-    assert json.loads(data)[:3] == [RECONCILE, None, [KEY]]
 
 
 async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_url: str) -> None:
@@ -246,7 +199,10 @@ async def test_calls_are_resolved_and_erased_only_under_a_core_username(
 ) -> None:
     """Trail and audit log say who it was, and nobody can be named by a text that is no username. Nothing is changed."""
     call = await doubtful(rig)
-    for command in (("resolve", call.voice_id, "--applied"), ("erase", "--institution", KEY, "--phone", PHONE)):
+    for command in (
+        ("resolve", call.voice_id, "--applied"),
+        ("erase", "--institution", KEY, "--phone", PHONE, "--reason", "asked for"),
+    ):
         told = await callkeeper(redis_url, "calls", *command, "--operator", operator)
         assert (told.exit_code, "must be 1 to 64 printable ASCII characters" in told.output) == (2, True), told.output
     await rig.run(1)
@@ -254,10 +210,10 @@ async def test_calls_are_resolved_and_erased_only_under_a_core_username(
     assert await rig.redis.xlen(Keys().audit) == 0
 
 
-async def test_calls_show_finds_a_call_by_its_alternate_id(rig: Rig, redis_url: str) -> None:
+async def test_call_is_explained_by_its_alternate_id(rig: Rig, redis_url: str) -> None:
     """The story of a call is found under the id that the agent's software happens to have."""
     call = await rig.begin_call(Happening(Kind.END, 60), run_s=3)
-    told = await callkeeper(redis_url, "calls", "show", call.alternate_id)
+    told = await callkeeper(redis_url, "calls", "explain", call.alternate_id)
     assert told.exit_code == 0, told.output
     assert call.voice_id in told.output
 
@@ -275,21 +231,21 @@ async def test_calls_find_by_what_is_known(rig: Rig, redis_url: str) -> None:
     call = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     digits = PHONE[-4:]
     for words in ((digits,), ("ada", KEY), (call.voice_id,), (call.voice_id[:7],)):
-        told = await callkeeper(redis_url, "calls", "find", *words)
+        told = await callkeeper(redis_url, "calls", "list", *words)
         assert (told.exit_code, call.voice_id in told.output) == (0, True), words
         assert PHONE not in told.output
-    row = json.loads((await callkeeper(redis_url, "calls", "find", digits, "--json")).output)
+    row = json.loads((await callkeeper(redis_url, "calls", "list", digits, "--json")).output)
     assert row["voice_id"] == call.voice_id
-    lines = (await callkeeper(redis_url, "calls", "find", digits, "--csv")).output.splitlines()
+    lines = (await callkeeper(redis_url, "calls", "list", digits, "--csv")).output.splitlines()
     assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", call.voice_id)
-    assert (await callkeeper(redis_url, "calls", "find", "nobody-of-this-name")).exit_code == 1
+    assert (await callkeeper(redis_url, "calls", "list", "nobody-of-this-name")).exit_code == 1
 
 
 async def test_unknown_call_leads_to_the_search(redis_url: str) -> None:
     """The error about an unknown voice id names the command that searches."""
     told = await callkeeper(redis_url, "calls", "explain", "v-none")
     assert told.exit_code == 1
-    assert "nothing is known of v-none; search with callkeeper calls find" in told.output
+    assert "nothing is known of v-none; search with callkeeper calls list" in told.output
 
 
 async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) -> None:
@@ -300,17 +256,16 @@ async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) ->
     shared = "".join(one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs))
     own = first.voice_id[: max(4, len(shared) + 1)]
     await DeliveryLog(rig.redis, Keys().outbox).announce("https://outcomes.example")
-    shown = await callkeeper(redis_url, "calls", "show", own)
+    shown = await callkeeper(redis_url, "calls", "explain", own)
     assert (shown.exit_code, first.voice_id in shown.output) == (0, True), shown.output
     for command, code, words in (
         (("calls", "explain"), 0, first.voice_id),
         (("calls", "resolve", "--applied", "--operator", "ann"), 1, "no effect of"),
-        (("calls", "find"), 0, first.voice_id),
         (("calls", "list"), 0, first.voice_id),
         (("outcomes", "replay"), 0, ""),
     ):
         told = await callkeeper(redis_url, *command, own)
         assert (told.exit_code, words in told.output) == (code, True), (command, told.output)
     if len(shared) >= 4:
-        told = await callkeeper(redis_url, "calls", "show", shared)
+        told = await callkeeper(redis_url, "calls", "explain", shared)
         assert (told.exit_code, second.voice_id in told.output) == (1, True)

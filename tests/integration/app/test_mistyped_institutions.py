@@ -27,7 +27,7 @@ async def voice_id(begun_now: None, rig: Rig) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    [("show",), ("explain",), ("resolve", "--absent", "--operator", "ann")],
+    [("explain",), ("resolve", "--absent", "--operator", "ann")],
     ids=lambda command: command[0],
 )
 async def test_calls_commands_refuse_an_unknown_institution(
@@ -45,7 +45,7 @@ async def test_replay_refuses_an_unknown_institution(redis_url: str, voice_id: s
     assert (result.exit_code, MEANT in result.stderr) == (1, True), result.output
 
 
-async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: str, voice_id: str) -> None:
+async def test_calls_explain_tells_a_wrong_id_from_a_wrong_institution(redis_url: str, voice_id: str) -> None:
     """An unknown id at a known institution is a failure, not misuse."""
-    result = await callkeeper(redis_url, "calls", "show", "v-none", "--institution", "cu-1")
+    result = await callkeeper(redis_url, "calls", "explain", "v-none", "--institution", "cu-1")
     assert (result.exit_code, result.stderr) == (1, "Error: nothing is known of v-none at cu-1\n")

@@ -15,7 +15,7 @@ from callkeeper.calls.store.last_listing import Listings, Standing
 from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 
-WHY = ("--because", "drill", "--operator", "jane")
+WHY = ("--reason", "drill", "--operator", "jane")
 NAMES = {"cu-1": "Harbour Example Credit Union", "cu-2": "Meadow Example Credit Union", "bank-1": "First Example Bank"}
 
 
@@ -250,8 +250,8 @@ def test_pauses_shows_who_paused_and_who_resumed(redis_url: str) -> None:
     """The history has a pause with scope, place, person and reason, and what ended it; the bound is 200 changes."""
     listed(redis_url)
     type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
-    type_in("resume", "--institution", "cu-1", "--because", "over", "--operator", "ann", redis_url=redis_url)
-    type_in("pause", "--because", "storm", "--operator", "bob", redis_url=redis_url)
+    type_in("resume", "--institution", "cu-1", "--reason", "over", "--operator", "ann", redis_url=redis_url)
+    type_in("pause", "--reason", "storm", "--operator", "bob", redis_url=redis_url)
     told = type_in("pauses", redis_url=redis_url).output
     assert "all institutions: enrolls and rejects, by bob: storm\n    in force" in told
     assert "cu-1: enrolls and rejects, by jane: drill\n    until" in told
@@ -284,6 +284,6 @@ def test_pauses_in_json_tells_of_a_pause_that_holds_nothing(redis_url: str) -> N
 
 def test_pause_says_something_or_is_refused(redis_url: str) -> None:
     """A blank reason or operator is refused, and nothing is written."""
-    assert type_in("pause", "--because", " ", "--operator", "jane", redis_url=redis_url).exit_code == 2
-    assert type_in("pause", "--because", "x", "--operator", "", redis_url=redis_url).exit_code == 2
+    assert type_in("pause", "--reason", " ", "--operator", "jane", redis_url=redis_url).exit_code == 2
+    assert type_in("pause", "--reason", "x", "--operator", "", redis_url=redis_url).exit_code == 2
     assert stored(redis_url) == {b"history": b""}

@@ -96,13 +96,15 @@ def test_rules_test_exits_with_1_when_a_case_fails(tmp_path: Path) -> None:
 async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tuple[str, str], tmp_path: Path) -> None:
     """What happened to a call can be read, taken away, tried on other rules and counted."""
     redis_url, voice_id = enrolled
-    explained = await asyncio.to_thread(type_in, "calls", "explain", voice_id, redis_url=redis_url)
+    explained = await asyncio.to_thread(type_in, "calls", "explain", voice_id, "--all", redis_url=redis_url)
     assert explained.exit_code == 0
     assert "decided: enroll with OneTimePasswordAuth, by rule 'verified'" in explained.output
     assert "+ verified" in explained.output
     assert max(map(len, explained.output.splitlines())) <= 120
-    shown = await asyncio.to_thread(type_in, "calls", "show", voice_id, redis_url=redis_url)
-    assert "+ verified" not in shown.output
+    brief = await asyncio.to_thread(type_in, "calls", "explain", voice_id, redis_url=redis_url)
+    assert "decided: enroll with OneTimePasswordAuth, by rule 'verified'" in brief.output
+    assert "+ verified" not in brief.output
+    assert len(brief.output.splitlines()) <= 15 < len(explained.output.splitlines())
     path = tmp_path / "trail.jsonl"
     await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
     (call,) = parse_recordings(path.read_bytes().splitlines())
@@ -139,7 +141,9 @@ def test_example_uses_every_form_and_passes_its_cases() -> None:
     assert result.output.endswith("30 cases, 30 pass, 0 fail\n")
 
 
-async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tuple[str, str], tmp_path: Path) -> None:
+async def test_replay_against_rules_says_in_words_what_changes_and_for_which_calls(
+    enrolled: tuple[str, str], tmp_path: Path
+) -> None:
     """Settings, rules that are gone, new or changed; then the recorded calls that end differently, and why."""
     redis_url, voice_id = enrolled
     path = tmp_path / "trail.jsonl"
@@ -147,7 +151,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
     demo = (Path(__file__).parents[3] / "callkeeper" / "calls" / "rulebooks" / "demo.toml").read_text(encoding="utf-8")
     new = tmp_path / "new.toml"
     new.write_text(demo.replace(CALM, f"{CALM}when.opted_in = true\n"))
-    told = type_in("rules", "diff", "demo", str(new), "--calls", str(path)).output.splitlines()
+    told = type_in("rules", "replay", str(new), "--against", "demo", "--calls", str(path)).output.splitlines()
     assert told[1:] == [
         "rule 'verified': also needs opted_in = true",
         "",
@@ -160,8 +164,8 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
         "    why   'verified' wants opted_in true, it was false",
     ]
     assert told[7].startswith("    old   enroll with OneTimePasswordAuth by 'verified' at ")
-    assert "nothing changes" in type_in("rules", "diff", "demo", "demo").output
-    back = type_in("rules", "diff", str(new), "demo", "--calls", str(path)).output
+    assert "nothing changes" in type_in("rules", "replay", "demo", "--against", "demo").output
+    back = type_in("rules", "replay", "demo", "--against", str(new), "--calls", str(path)).output
     assert "'verified' matches; by the old rules 'verified' wants opted_in true, it was false" in back
 
 

@@ -308,7 +308,7 @@ def test_export_holds_every_call_and_nothing_personal(
     options = ["--csv"] if form == "csv" else []
     url = database._engine.url.render_as_string()
     environ = {"CALLKEEPER_ARCHIVE_URL": url, "REDIS_URL": redis_url}
-    done = CliRunner().invoke(main, ["archive", "export", "--output", str(target), *options], env=environ)
+    done = CliRunner().invoke(main, ["calls", "export", "--archive", "--output", str(target), *options], env=environ)
     assert done.exit_code == 0, done.output
     text = target.read_text(encoding="utf-8")
     assert not [word for word in ("1202555", "Marion", "Vale", "Ned", "sounds odd") if word in text]

@@ -55,7 +55,7 @@ async def run(redis_url: str, folder: Path, *command: str, **environ: str) -> Re
 
 async def shown(redis_url: str, folder: Path, digest: str) -> Result:
     """Return what the command says of a digest."""
-    return await run(redis_url, folder, "rules", "show", digest)
+    return await run(redis_url, folder, "rules", "history", digest)
 
 
 @pytest.mark.usefixtures("in_force")

@@ -110,7 +110,7 @@ def exported(url: str, tmp_path: Path, redis_url: str, monkeypatch: pytest.Monke
     name = os.fspath(tmp_path / "calls.jsonl")
     with monkeypatch.context() as patch:
         patch.setenv("REDIS_URL", redis_url)
-        result = type_in(url, "archive", "export", "--output", name)
+        result = type_in(url, "calls", "export", "--archive", "--output", name)
     assert result.exit_code == 0, result.output
     return name
 
@@ -157,7 +157,7 @@ def test_differences_go_to_the_file_and_the_progress_to_the_terminal(url: str, t
 @pytest.mark.parametrize(
     ("words", "first"),
     [
-        (("archive", "export"), '"voice_id":"v-29"'),
+        (("calls", "export", "--archive"), '"voice_id":"v-29"'),
         (("rules", "replay", "demo", "--archive"), "37 calls: 37 end differently"),
         (("rules", "report", "--archive", "--since", SINCE), "37 calls"),
     ],

@@ -234,7 +234,7 @@ def command(redis_url: str, *arguments: str) -> Result:
 def test_command_acknowledges_and_ends(redis_url: str) -> None:
     """By kind, with an end; what is not there is refused, and each change is in the audit log."""
     with BlockingRedis.from_url(redis_url) as redis:
-        done = command(redis_url, "no_worker", "--for", "2h", "--operator", "ann", "--note", "deploying")
+        done = command(redis_url, "no_worker", "--for", "2h", "--operator", "ann", "--reason", "deploying")
         assert done.output.startswith("no_worker: acknowledged by ann until "), done.output
         wrong = command(redis_url, "late", "--for", "2h", "--operator", "ann")
         assert (wrong.exit_code, "there are: no_web, no_worker" in wrong.output) == (1, True), wrong.output

@@ -51,7 +51,7 @@ async def test_doctor_and_commands_name_the_remedy(
     assert listed.exit_code == 0, listed.output
     assert " ".join(listed.output.split()).endswith(f"needs a person: {KEY} {call.voice_id}: {NEWER}")
     assert other.voice_id[:8] in listed.output
-    questions: tuple[tuple[str, ...], ...] = (("show",), ("explain",), ("resolve", "--seen", "--operator", "ann"))
+    questions: tuple[tuple[str, ...], ...] = (("explain",), ("resolve", "--seen", "--operator", "ann"))
     for words in questions:
         shown = await callkeeper(redis_url, "calls", *words, call.voice_id)
         assert (shown.exit_code, REMEDY in shown.output, "Traceback" in shown.output) == (1, True, False), shown.output

@@ -51,9 +51,9 @@ NUMBER, OTHER = "5550177123", "5550177999"
 REMARK, REASON = "her first school was Elmwood", "sounded like her nephew"
 CANARIES = (NUMBER, "7123", "Zebedee", "Quillfeather", REMARK, REASON)
 
+WHY = ("--operator", "dpo", "--reason", "request 12")
 EXPORTS = (
-    ("archive", "export"),
-    ("archive", "changes"),
+    ("calls", "export", "--archive"),
     ("calls", "list", "--json"),
     ("outcomes", "log"),
     ("audit", "--json"),
@@ -125,8 +125,8 @@ async def test_notes_about_a_member_are_erased_in_calls_that_are_not_theirs(
     await rig.archive()
     words = (REMARK, "Namep-17", kept, "Namep-18")
     assert found_in(await everything(rig.redis, database), *words) == [*words]
-    place = ("--institution", KEY, "--person", "p-17", "--operator", "dpo", "--reason", "request 12")
-    await run(redis_url, "archive", "erase", *place, archive=archive)
+    place = ("--institution", KEY, "--person", "p-17", *WHY)
+    await run(redis_url, "calls", "erase", *place, archive=archive)
     assert found_in(await everything(rig.redis, None), *words) == [kept, "Namep-18"]
     assert found_in(archived(database), *words) == [kept, "Namep-18"]
     later = [*await rig.trail(call), Entry(at=rig.clock.now, what="said", kind="resolved", operator="ann")]
@@ -149,7 +149,7 @@ async def test_words_said_under_the_alternate_id_are_erased(
     await rig.store.note(alternate, Distrusted(reason=REASON, wish="b" * 32, **said), even_settled=True)
     await rig.run(200)
     await rig.archive()
-    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    erase = ("calls", "erase", "--institution", KEY, "--person", "p-7", *WHY)
     await run(redis_url, *erase, archive=f"sqlite:///{tmp_path}/archive.db")
     left = [line[:90] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *CANARIES)]
     assert left == []
@@ -180,7 +180,7 @@ async def test_merged_record_of_a_held_call_is_not_changed(
     place = ("--institution", KEY, "--operator", "dpo", "--reason", "case 1")
     value = "p-7" if held == "person" else call.voice_id
     await run(redis_url, "archive", "hold", f"--{held}", value, *place, archive=archive)
-    await run(redis_url, "archive", "erase", "--phone", f"+1 {NUMBER}", *place, archive=archive)
+    await run(redis_url, "calls", "erase", "--phone", f"+1 {NUMBER}", *place, archive=archive)
     assert await merged() == before
 
 
@@ -200,11 +200,11 @@ async def test_hold_of_a_member_covers_calls_in_which_somebody_named_them(
     await rig.archive()
     place = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason")
     await run(redis_url, "archive", "hold", *place, "case 1", archive=archive)
-    await run(redis_url, "archive", "erase", *place, "request 1", archive=archive)
+    await run(redis_url, "calls", "erase", *place, "request 1", archive=archive)
     assert found_in(await everything(rig.redis, None), REMARK) == [REMARK]
     assert found_in(archived(database), REMARK) == [REMARK]
     await run(redis_url, "archive", "hold", *place, "case 1 is over", "--release", archive=archive)
-    await run(redis_url, "archive", "erase", *place, "request 1", archive=archive)
+    await run(redis_url, "calls", "erase", *place, "request 1", archive=archive)
     assert found_in(await everything(rig.redis, database), REMARK) == []
     assert verify(database).faults == []
 
@@ -227,7 +227,7 @@ async def test_hold_of_a_member_covers_calls_that_were_theirs_for_a_while(
     told = await run(redis_url, "archive", "hold", "--person", "p-7", *place, archive=archive)
     assert "held: 1 archived calls" in told.output
     for whose in (("--person", "p-8"), ("--phone", "+1 5550177666")):
-        await run(redis_url, "archive", "erase", *whose, *place, archive=archive)
+        await run(redis_url, "calls", "erase", *whose, *place, archive=archive)
     words = ("5550177666", REASON)
     assert found_in(await everything(rig.redis, None), *words) == [*words]
     assert found_in(archived(database), *words) == [*words]
@@ -248,8 +248,8 @@ async def test_reason_of_a_distrust_is_about_the_member_who_stood_on_the_call(
     await rig.archive()
     record = await rig.record(call)
     assert (record.is_settled, record.seen.person_id) == (True, "p-8")
-    place = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
-    await run(redis_url, "archive", "erase", *place, archive=archive)
+    place = ("--institution", KEY, "--person", "p-7", *WHY)
+    await run(redis_url, "calls", "erase", *place, archive=archive)
     assert found_in(await everything(rig.redis, None), REASON, later) == [later]
     assert found_in(archived(database), REASON, later) == [later]
     entry = Entry(at=rig.clock.now, what="said", kind="distrusted", operator="ann", because=REASON, member="p-7")
@@ -268,7 +268,7 @@ async def test_reason_in_a_trail_that_does_not_say_who_stood_stays(
     trail = (replace(line, because="of the line", member=member), *rest, Entry(at=START, what="read", person_id="p-7"))
     await put(redis, call, trail)
     Writer(database).write(KEY, [content_of(call, trail)])
-    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    erase = ("calls", "erase", "--institution", KEY, "--person", "p-7", *WHY)
     told = await run(redis_url, *erase, archive=f"sqlite:///{tmp_path}/archive.db")
     assert "1 call is erased" in told.output
     left = [] if member else ["of the line"]
@@ -279,7 +279,7 @@ async def test_reason_in_a_trail_that_does_not_say_who_stood_stays(
 
 async def tried(redis_url: str, *whose: str, archive: str) -> tuple[int, str]:
     """Erase in the archive and in Redis, or without an archive in Redis; return the exit code and what was said last."""
-    command = ("archive", "erase", "--reason", "request 12") if archive else ("calls", "erase")
+    command = ("calls", "erase", "--reason", "request 12")
     environ = {"REDIS_URL": redis_url, "CALLKEEPER_ARCHIVE_URL": archive}
     arguments = [*command, "--institution", KEY, "--operator", "dpo", *whose]
     told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, arguments)
@@ -404,7 +404,7 @@ async def test_nothing_of_a_person_is_left_anywhere(
     calls = await lived(rig)
     before = await everything(rig.redis, database)
     assert found_in(before, *CANARIES) == list(CANARIES)
-    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    erase = ("calls", "erase", "--institution", KEY, "--person", "p-7", *WHY)
     archive = f"sqlite:///{tmp_path}/archive.db"
     told = await run(redis_url, *erase, archive=archive)
     assert "Redis: 2 calls are erased" in told.output
@@ -417,14 +417,14 @@ async def test_nothing_of_a_person_is_left_anywhere(
     written["calls export"] = (tmp_path / "calls.jsonl").read_text()
     for call in calls:
         written["the story"] = (await run(redis_url, "calls", "explain", call.voice_id, archive=archive)).output
-    for where in ("archive export", "calls export"):
+    for where in ("calls export --archive", "calls export"):
         assert call.voice_id in written[where], "calls stay, without the person"
     assert [(where, found_in(text, *CANARIES)) for where, text in written.items() if found_in(text, *CANARIES)] == []
     assert [(await rig.record(call)).life.reason for call in calls] == ["unenrolled", "rejected"]
     assert verify(database).faults == []
-    shown = await run(redis_url, "archive", "changes", archive=archive)
-    assert "erased" in shown.output
-    assert "by dpo" in shown.output
+    shown = await run(redis_url, "audit", "--event", "archive_changed", archive=archive)
+    assert "erase" in shown.output
+    assert "dpo" in shown.output
 
 
 async def test_person_is_erased_without_an_archive(rig: Archivist, redis_url: str) -> None:
@@ -432,7 +432,7 @@ async def test_person_is_erased_without_an_archive(rig: Archivist, redis_url: st
     await lived(rig)
     rig.stage.call(Happening(Kind.END, 60), phone_number=OTHER)
     other = await rig.begin_call(Happening(Kind.END, 60), phone_number=NUMBER, run_s=5, is_pushed=False)
-    erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
+    erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", *WHY)
     told = await run(redis_url, *erase)
     assert "2 calls are erased" in told.output
     assert "1 call is live" in told.output
@@ -515,13 +515,13 @@ async def test_call_under_a_hold_is_not_changed(
         Keeper(database, "cron").retire(KEY, 2**53)
     before = await everything(redis, database)
     for whose in (("--person", call.seen.person_id or ""), ("--phone", call.names.phone_number or "")):
-        told = await run(redis_url, "archive", "erase", *whose, *place, archive=archive)
+        told = await run(redis_url, "calls", "erase", *whose, *place, archive=archive)
         assert "Redis: 0 calls are erased; 1 call is under a hold" in told.output
     after = await everything(redis, database)
     assert sorted(line for line in before.splitlines() if line not in after and "audit" not in line) == []
     assert verify(database).faults == []
     await run(redis_url, "archive", "hold", *held, "--release", *place, archive=archive)
-    told = await run(redis_url, "archive", "erase", "--person", call.seen.person_id or "", *place, archive=archive)
+    told = await run(redis_url, "calls", "erase", "--person", call.seen.person_id or "", *place, archive=archive)
     assert "Redis: 1 call is erased; 0 calls are under a hold" in told.output
     assert found_in(await everything(redis, None), "Marion", "12025550001", "0001", "sounds odd") == []
 
@@ -534,9 +534,11 @@ async def test_exports_hold_nothing_that_people_typed(
     trail = (said, replace(decided, pause="by ann: Mrs. Quillfeather rang"))
     await put(redis, call, trail)
     Writer(database).write(KEY, [content_of(call, trail)])
-    for command in ("calls", "archive"):
-        file = tmp_path / f"{command}.jsonl"
-        await run(redis_url, command, "export", "--output", str(file), archive=f"sqlite:///{tmp_path}/archive.db")
+    for options in ((), ("--archive",)):
+        file = tmp_path / f"{len(options)}.jsonl"
+        await run(
+            redis_url, "calls", "export", *options, "--output", str(file), archive=f"sqlite:///{tmp_path}/archive.db"
+        )
         exported = file.read_text()
         assert '"what":"said","kind":"distrusted","operator":"agent-7"' in exported.replace(" ", "")
         assert '"pause":"byann"' in exported.replace(" ", "")
@@ -551,14 +553,16 @@ async def test_holds_erasures_and_exports_are_listed(redis_url: str, database: D
     archive, place = f"sqlite:///{tmp_path}/archive.db", ("--institution", KEY, "--operator", "dpo", "--reason")
     await run(redis_url, "archive", "hold", "--call", "alt-1", *place, "case 1", archive=archive)
     await run(redis_url, "archive", "hold", "--call", "alt-1", "--release", *place, "case 1 is over", archive=archive)
-    await run(redis_url, "archive", "erase", "--person", "p-1", *place, "request 7", archive=archive)
-    await run(redis_url, "archive", "export", "--institution", KEY, "--output", str(tmp_path / "a"), archive=archive)
+    await run(redis_url, "calls", "erase", "--person", "p-1", *place, "request 7", archive=archive)
+    export = ("calls", "export", "--archive", "--institution", KEY, "--output", str(tmp_path / "a"))
+    await run(redis_url, *export, archive=archive)
     await run(redis_url, "calls", "export", "--output", str(tmp_path / "b"))
-    changes = (await run(redis_url, "archive", "changes", archive=archive)).output.splitlines()
-    assert [line.partition("UTC  ")[2] for line in changes] == [
-        "cu-1  held  by dpo: call alt-1, case 1",
-        "cu-1  released  by dpo: call alt-1, case 1 is over",
-        "cu-1  erased  by dpo: 1 lines, request 7",
+    changes = (await run(redis_url, "audit", "--event", "archive_changed", "--json")).output.splitlines()
+    done = [json.loads(line)["entry"] for line in reversed(changes)]
+    assert [(entry["institution"], entry["operator"], entry["detail"]) for entry in done] == [
+        (KEY, "dpo", "hold: case 1"),
+        (KEY, "dpo", "release: case 1 is over"),
+        (KEY, "dpo", "erase: request 7"),
     ]
     exports = (await run(redis_url, "audit", "--event", "exported", "--json")).output.splitlines()
     entries = [json.loads(line)["entry"] for line in exports]
@@ -596,7 +600,7 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: Redis, r
     number = EarlierCalls(redis, keys, number_key=number_key(Secret("token")))
     unenrolled = replace(call, seen=replace(call.seen, unenrolled=True))
     await number.keep(CallId(KEY, "v-expired"), unenrolled, policies=Policies(), days=30, now=START)
-    erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
+    erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", *WHY)
     told = await run(redis_url, *erase, token="token")
     marks = "3 marks of rejects, fraud and suspicion deleted"
     assert told.output == f"Redis: 1 call is erased; 0 calls are under a hold; {marks}\n"
@@ -621,7 +625,7 @@ async def test_late_push_brings_no_number_back(rig: Archivist, redis_url: str, e
     (call, _), keys = await lived(rig), Keys()
     member = CallId(KEY, call.voice_id).member
     await rig.redis.hset(keys.item(member), "settled", ended_as)
-    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo")
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-7", *WHY)
     events = await rig.redis.zcard(keys.events)
     await rig.push(call, kind)
     await rig.push(call, kind, voice_id=None)
@@ -635,7 +639,7 @@ async def test_late_push_brings_no_number_back(rig: Archivist, redis_url: str, e
 async def test_call_that_a_worker_has_is_counted_and_left(redis: Redis, redis_url: str) -> None:
     """Its worker would write the data back. The same for a note that waits, because it may hold a number."""
     member = await put(redis, *settled(1))
-    erase = ("calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    erase = ("calls", "erase", "--institution", KEY, "--person", "p-1", *WHY)
     for key, name in ((Keys().item(member), "nonce"), (Keys().inbox(member), "note")):
         await redis.hset(key, name, "x")
         assert (
@@ -659,7 +663,7 @@ async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: Redis,
     arguments = ["calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo"]
     told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, arguments)
     assert told.exit_code == 2
-    assert "use callkeeper archive erase" in told.output
+    assert "set CALLKEEPER_ARCHIVE_URL" in told.output
     assert "Marion" in await everything(redis, None)
     await redis.set(Keys().audit_archived, f"{seconds - 8 * 86400}000-1")
     assert "1 call is erased" in (await run(redis_url, *arguments)).output
@@ -674,7 +678,7 @@ async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: Redis, redi
     places = (keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1"), keys.established(KEY, "p-1"))
     for key in places:
         await redis.zadd(key, {"rejected:v-2" if "earlier" in key else "v-2": 1})
-    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", *WHY)
     assert await redis.exists(*places) == 0
     assert await redis.zrange(keys.earlier(KEY, "n:+12025550001"), 0, -1) == [b"fraud:v-2"]
     assert (await redis.hget(keys.item(CallId(KEY, "v-2").member), "rec")) == encode_call(other)
@@ -692,7 +696,7 @@ async def test_call_that_is_being_archived_is_counted_and_left(
     [item] = await rig.archiving.store.claim(1)
     [stored] = await rig.archiving.store.stored([item])
     assert stored is not None
-    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
+    erase = ("calls", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
     told = await run(redis_url, *erase, archive=archive)
     assert "Redis: 0 calls are erased; 0 calls are under a hold; 1 call is live" in told.output
     rig.archiving.writer.write(KEY, [content_of(parse_call(stored[0]), parse_trail(stored[1]))])
@@ -720,7 +724,7 @@ async def test_call_that_is_archived_between_archive_and_redis_is_erased_too(
 
     monkeypatch.setattr(Eraser, "erase", overtaken)
     asked = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
-    told = await run(redis_url, "archive", "erase", *asked, archive=f"sqlite:///{tmp_path}/archive.db")
+    told = await run(redis_url, "calls", "erase", *asked, archive=f"sqlite:///{tmp_path}/archive.db")
     assert [line.partition(";")[0] for line in told.output.splitlines()] == [
         "archive: 0 values of 0 calls are erased",
         "Redis: 1 call is erased",
@@ -811,7 +815,7 @@ async def test_fraudster_who_is_erased_takes_no_mark_of_a_victim_along(
     await rig.archive()
     place = ("--institution", KEY, "--operator", "dpo", "--reason", "request 1")
     erased = ("--phone", number) if whose == "--phone" else ("--person", "p-9")
-    await run(redis_url, "archive", "erase", *erased, *place, archive=f"sqlite:///{tmp_path}/archive.db")
+    await run(redis_url, "calls", "erase", *erased, *place, archive=f"sqlite:///{tmp_path}/archive.db")
     assert found_in(await everything(rig.redis, None), number, REASON) == []
     later = await rig.begin_call(Happening(Kind.END, 60), phone_number=NUMBER, run_s=5)
     marks = (await rig.record(later)).seen.earlier_marks
@@ -824,7 +828,7 @@ async def test_mark_that_others_left_under_another_number_of_a_call_stays(redis:
     await put(redis, *settled(1))
     place, keys = Keys().earlier(KEY, "n:another"), Keys()
     await redis.zadd(place, {"suspected:v-1": 1, "rejected:v-expired": 1})
-    await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", "202 555 0001", *WHY)
     assert await redis.zrange(place, 0, -1) == [b"rejected:v-expired"]
     assert await redis.exists(keys.earlier(KEY, "n:+12025550001")) == 0
 
@@ -843,7 +847,7 @@ async def test_hash_of_a_number_that_a_call_had_is_erased_with_the_number(
     member, keys = await put(redis, call, trail), Keys()
     for one in hashes.values():
         await redis.zadd(keys.earlier(KEY, f"n:{one}"), {"rejected:v-1": 1})
-    erase = ("calls", "erase", "--institution", KEY, "--phone", phone, "--operator", "dpo")
+    erase = ("calls", "erase", "--institution", KEY, "--phone", phone, *WHY)
     assert "Redis: 1 call is erased" in (await run(redis_url, *erase, token="token")).output
     stored = await everything(redis, None)
     assert {number for number, one in hashes.items() if one in stored} == left
@@ -864,7 +868,7 @@ async def test_mark_of_a_call_that_this_release_cannot_read_stays(redis: Redis, 
     keys = Keys()
     await redis.hset(keys.item(CallId(KEY, "v-9").member), mapping={"rec": b'{"schema":99}', "settled": "1"})
     await redis.zadd(keys.earlier(KEY, "p:p-1"), {"rejected:v-9": 1, "rejected:v-expired": 1})
-    told = await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    told = await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", *WHY)
     assert "1 call cannot be read by this release" in told.output
     assert await redis.zrange(keys.earlier(KEY, "p:p-1"), 0, -1) == [b"rejected:v-9"]
 
@@ -903,7 +907,7 @@ async def test_later_event_of_an_erased_call_brings_nothing_back(
     assert (await rig.record(call)).life.reason == "lost"
     await rig.archive()
     asked = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
-    await run(redis_url, "archive", "erase", *asked, archive=f"sqlite:///{tmp_path}/archive.db")
+    await run(redis_url, "calls", "erase", *asked, archive=f"sqlite:///{tmp_path}/archive.db")
     assert found_in(await everything(rig.redis, database), *CANARIES) == []
     rig.stage.sandbox.faults.clear()
     if later == "word":
@@ -1012,7 +1016,7 @@ async def test_erased_record_that_is_merged_leaves_the_call_erased(rig: Archivis
     await rig.run(200)
     record = await rig.queries.load(alternate)
     assert (record and record.life.reason, record and record.names.phone_number) == ("unconfirmed", NUMBER)
-    erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
+    erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", *WHY)
     assert "Redis: 1 call is erased" in (await run(redis_url, *erase)).output
     rig.stage.sandbox.faults.clear()
     await rig.push(call)  # says that both ids are one call's
@@ -1039,7 +1043,7 @@ async def test_push_that_changes_no_call_brings_no_digits_back(
 ) -> None:
     """A push of a type that nobody knows, and a sample from the dashboard, are only logged: without the last digits."""
     (call, _), keys = await lived(rig), Keys()
-    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo")
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-7", *WHY)
     events = await rig.redis.zcard(keys.events)
     await rig.push(call, **changes, **ids)
     assert await rig.redis.zcard(keys.events) == events + 1
@@ -1063,7 +1067,7 @@ async def test_push_with_an_earlier_number_of_a_call_is_erased(rig: Archivist, r
     await rig.push(call, "CallEnd")
     await rig.run(200)
     assert (await rig.record(call)).names.phone_number == OTHER
-    await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", *WHY)
     logged = [json.loads(line)["phone_last4"] for line in await rig.redis.zrange(Keys().events, 0, -1)]
     assert logged == [OTHER[-4:]]
 

@@ -61,7 +61,7 @@ async def test_refusal_is_named(refusing: WriteRefusal, redis: Redis) -> None:
 
 def test_command_names_the_refusal(refusing: WriteRefusal, redis_url: str) -> None:
     """A command that Redis refuses says why, and what to do."""
-    command = ["pause", "--because", "a test", "--operator", "ops"]
+    command = ["pause", "--reason", "a test", "--operator", "ops"]
     result = CliRunner().invoke(main, command, env={"REDIS_URL": redis_url})
     words = REFUSALS[refusing]
     assert (result.exit_code, f"{words.what}. {words.advice}" in result.output) == (1, True), result.output
