@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from redis import Redis
+
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import PUSH_KEY, TOKEN
