@@ -374,7 +374,7 @@ async def test_export_of_the_archive_needs_the_audit_log(redis: Redis, tmp_path:
     """Without Redis nothing is exported: `callkeeper audit --event exported` lists every export."""
     sqlite_archive(tmp_path).close()
     environ = {"REDIS_URL": "redis://127.0.0.1:1/0", "CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"}
-    told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, ["archive", "export", "--csv"])
+    told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, ["calls", "export", "--archive", "--csv"])
     assert told.exit_code == 1
     assert "does not answer" in told.output
     assert "voice_id" not in told.output

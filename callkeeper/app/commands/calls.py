@@ -109,6 +109,8 @@ def export(
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
+    if institution is not None:
+        _refuse_unknown(institution, is_archived=from_archive)
     detail, place = "archive" if from_archive else "calls", {"institution": institution or ""}
     if from_archive:
         with recorded_calls(None, since, institution=institution) as found:
@@ -119,8 +121,27 @@ def export(
         write = _writer(output, as_csv=as_csv)
         count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, institution, write))
     record_command(AuditEvent.EXPORTED, count, detail=f"{detail}, done", **place)
-    if output.name != "<stdout>":
+    if getattr(output, "name", "<stdout>") != "<stdout>":
         say(f"{quantity(count, 'call')} exported", err=True)
+
+
+def _refuse_unknown(institution: str, *, is_archived: bool) -> None:
+    """Refuse an institution of which there are no calls: its key is probably mistyped.
+
+    Raises:
+        Failed: Redis knows none, or the archive has no chain of one.
+    """
+    if is_archived:
+        require("--archive", "archive")
+        from callkeeper.app.commands.archive import (  # noqa: PLC0415  (it imports SQLAlchemy)
+            archive_database,
+            refuse_unknown_institution,
+        )
+
+        with archive_database() as (database, _):
+            refuse_unknown_institution(database, institution)
+    elif problem := problem_of(institution):
+        raise Failed(problem)
 
 
 def _writer(output: BinaryIO, *, as_csv: bool) -> Callable[[Recorded], int]:

@@ -25,12 +25,12 @@ WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("erase", "--person", "m-1", *WHO_AND_WHY),
-        ("hold", "--person", "m-1", *WHO_AND_WHY),
-        ("verify",),
-        ("export",),
+        ("calls", "erase", "--person", "m-1", *WHO_AND_WHY),
+        ("archive", "hold", "--person", "m-1", *WHO_AND_WHY),
+        ("archive", "verify"),
+        ("calls", "export", "--archive"),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda arguments: arguments[1],
 )
 def test_mistyped_institution_is_refused(arguments: tuple[str, ...], tmp_path: Path, redis_url: str) -> None:
     """It exits with 1, names the institution that was probably meant, and begins no chain for the mistyped one."""
@@ -38,7 +38,7 @@ def test_mistyped_institution_is_refused(arguments: tuple[str, ...], tmp_path: P
         keeper = Keeper(database, "legal")
         assert keeper.hold("cu-1", "person", "m-9", "case 1")
         settings = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db", "REDIS_URL": redis_url}
-        result = CliRunner(env=settings).invoke(main, ["archive", *arguments, "--institution", "cu1"])
+        result = CliRunner(env=settings).invoke(main, [*arguments, "--institution", "cu1"])
         assert result.exit_code == 1, result.output
         assert "did you mean cu-1?" in result.output
         assert keeper.institutions() == ["cu-1"]
@@ -49,16 +49,16 @@ def test_known_institution_is_accepted(tmp_path: Path, redis_url: str) -> None:
     with sqlite_archive(tmp_path) as database:
         assert Keeper(database, "legal").hold("cu-1", "person", "m-9", "case 1")
     settings = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db", "REDIS_URL": redis_url}
-    for command in ("hold", "erase"):
-        arguments = ["archive", command, "--institution", "cu-1", "--person", "m-1", *WHO_AND_WHY]
+    for command in (("archive", "hold"), ("calls", "erase")):
+        arguments = [*command, "--institution", "cu-1", "--person", "m-1", *WHO_AND_WHY]
         assert CliRunner(env=settings).invoke(main, arguments).exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["verify", "export"])
-def test_database_that_does_not_answer_is_named_with_the_remedy(command: str) -> None:
+@pytest.mark.parametrize("command", [("archive", "verify"), ("calls", "export", "--archive")])
+def test_database_that_does_not_answer_is_named_with_the_remedy(command: tuple[str, ...]) -> None:
     """The error names the setting to look at, and which role is needed."""
     settings = {"CALLKEEPER_ARCHIVE_URL": "postgresql://callkeeper@127.0.0.1:1/archive", "REDIS_URL": ""}
-    result = CliRunner(env=settings).invoke(main, ["archive", command])
+    result = CliRunner(env=settings).invoke(main, command)
     assert result.exit_code == 1
     assert "check CALLKEEPER_ARCHIVE_URL and the server; only the owner of the tables may change them" in result.output
 
@@ -179,19 +179,19 @@ def test_commands_name_their_lines_in_the_audit_log(tmp_path: Path, redis_url: s
     runner = CliRunner(env=settings)
     person = ["--institution", "cu-1", "--person", "p-1", *WHO_AND_WHY]
     for command in (
-        ["hold", *person],
-        ["hold", *person, "--release"],
-        ["erase", *person],
-        ["retire", "--operator", "x"],
-        ["erase", "--institution", "cu-1", "--person", "nobody", *WHO_AND_WHY],
+        ["archive", "hold", *person],
+        ["archive", "hold", *person, "--release"],
+        ["calls", "erase", *person],
+        ["archive", "retire", "--operator", "x"],
+        ["calls", "erase", "--institution", "cu-1", "--person", "nobody", *WHO_AND_WHY],
     ):
-        assert runner.invoke(main, ["archive", *command]).exit_code == 0
+        assert runner.invoke(main, command).exit_code == 0
     told = runner.invoke(main, ["audit", "--event", "archive_changed", "--json"]).output
     entries = [msgspec.json.decode(line)["entry"] for line in told.splitlines()]
     assert sorted((entry["detail"], entry["asked"]) for entry in entries) == [
-        ("erase", "line=0"),
-        ("erase", "line=6"),
-        ("hold", "line=4"),
-        ("release", "line=5"),
-        ("retire", "line=7"),
+        ("erase: request 1", "line=0"),
+        ("erase: request 1", "line=6"),
+        ("hold: request 1", "line=4"),
+        ("release: request 1", "line=5"),
+        ("retire: older than CALLKEEPER_ARCHIVE_KEEP", "line=7"),
     ]

@@ -55,7 +55,7 @@ async def test_doctor_and_commands_name_the_remedy(
     for words in questions:
         shown = await callkeeper(redis_url, "calls", *words, call.voice_id)
         assert (shown.exit_code, REMEDY in shown.output, "Traceback" in shown.output) == (1, True, False), shown.output
-    reports: tuple[tuple[str, ...], ...] = (("calls", "find", other.voice_id), ("rules", "report", "--since", "1d"))
+    reports: tuple[tuple[str, ...], ...] = (("calls", "list", other.voice_id), ("rules", "report", "--since", "1d"))
     for words in reports:
         shown = await callkeeper(redis_url, *words)
         assert shown.exit_code == 0, shown.output
