@@ -6,7 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import islice
@@ -93,37 +94,62 @@ def test_second_run_on_the_same_data_says_why_it_ends(tmp_path: Path) -> None:
     assert "Traceback" not in second.stderr
 
 
-@pytest.mark.parametrize(
-    ("process", "words"),
-    [
-        ("worker", "Ended by themselves: worker-1"),
-        ("sandbox", "a part of the demonstration does not answer: sandbox (connection refused). See "),
-    ],
-)
-def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path, process: str, words: str) -> None:
-    """A killed process is named at once, not when somebody stops the run, and the exit status says it."""
-    with subprocess.Popen(  # noqa: S603  (a command of ours)
-        [sys.executable, "-m", "callkeeper", "run", "--data", str(tmp_path), "--workers", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-
-        def found() -> list[int]:
-            children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-            name = f"\0{process}\0".encode()
-            return [int(child) for child in children if name in Path(f"/proc/{child}/cmdline").read_bytes()]
-
+@contextmanager
+def run_beside(data: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run ``callkeeper run`` until the block ends, from when it has printed the addresses."""
+    command = [sys.executable, "-m", "callkeeper", "run", "--data", str(data), "--workers", "1", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:  # noqa: S603
         try:
-            until(found, 30, process)
             output = run.stdout
             assert output is not None
-            until(lambda: "commands " in output.readline(), 30, "all addresses")
-            os.kill(found()[0], signal.SIGKILL)
-            told, _ = run.communicate(timeout=30)
+            until(lambda: "commands " in output.readline(), 60, "all addresses")
+            yield run
         finally:
             run.kill()
-    assert (run.returncode, words in told) == (1, True), told
+
+
+def part_of(run: subprocess.Popen[str], word: str) -> int:
+    """Return the id of a running part whose command has a word."""
+
+    def found() -> list[int]:
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        texts = {child: Path(f"/proc/{child}/cmdline").read_bytes().decode() for child in children}
+        lines = {child: text.replace("\0", " ").split() for child, text in texts.items()}  # Redis writes its own
+        return [int(child) for child, words in lines.items() if word in words and "-c" not in words]
+
+    until(found, 30, word)
+    return found()[0]
+
+
+@pytest.mark.timeout(120)
+def test_run_goes_on_when_a_part_is_killed(tmp_path: Path) -> None:
+    """A killed worker, web process or Redis is started again at its address, and no promise is broken."""
+    with run_beside(tmp_path) as run:
+        settings = dict(line.split("=", 1) for line in (tmp_path / "demo.env").read_text().splitlines() if "=" in line)
+        redis_place = settings["REDIS_URL"].removeprefix("redis://").removesuffix("/0")
+        output = run.stdout
+        assert output is not None
+        for word, name in (("worker", "worker-1"), ("web", "web"), (redis_place, "redis")):
+            killed = part_of(run, word)
+            os.kill(killed, signal.SIGKILL)
+            until(lambda: f"{name} had ended" in output.readline(), 30, f"{name} to be started again")  # noqa: B023
+            assert part_of(run, word) != killed
+        ready = f"{settings['CALLKEEPER_PUBLIC_URL']}/readyz"
+        until(lambda: httpx.get(ready, trust_env=False).is_success, 30, "readiness", excused=(httpx.HTTPError,))
+        with BlockingRedis.from_url(settings["REDIS_URL"]) as redis:
+            before = redis.zcard(Keys().settled)
+            until(lambda: redis.zcard(Keys().settled) > before, 60, "a call to be settled")
+        run.send_signal(signal.SIGTERM)
+        told, _ = run.communicate(timeout=30)
+    assert (run.returncode, "Audit passed" in told) == (0, True), told
+
+
+def test_run_ends_when_the_sandbox_does(tmp_path: Path) -> None:
+    """Only the stand-in knows what was done to it, so without it there is nothing to audit."""
+    with run_beside(tmp_path) as run:
+        os.kill(part_of(run, "sandbox"), signal.SIGKILL)
+        told, _ = run.communicate(timeout=30)
+    assert (run.returncode, "does not answer: sandbox (connection refused). See " in told) == (1, True), told
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -355,7 +355,8 @@ def test_screen_of_a_demonstration_is_harmless(tmp_path: Path, capsys: pytest.Ca
     summary = {**counts, **broken, "pushes": pushes, "requests": requests}
     picture = Picture(1, Counter({EVIL: 1}), 1, 1, summary)
     audit = Audit(Counter({Fate.SETTLED: 1}), Counter({EVIL: 1}), summary)
-    demo = Demo(EVIL, EVIL, EVIL, EVIL, EVIL, Fleet(tmp_path), (), {}, tmp_path / EVIL.replace("\0", ""))
+    redis: Any = None
+    demo = Demo(EVIL, EVIL, EVIL, EVIL, EVIL, Fleet(tmp_path), redis, (), {}, tmp_path / EVIL.replace("\0", ""))
     console = terminal_console(width_if_piped=9000)
     console.print(addresses(demo))
     console.print(picture_panel(picture, 1.0))

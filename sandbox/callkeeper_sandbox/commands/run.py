@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -190,7 +191,8 @@ def run(
 
     Everything listens on this machine only, on free ports. A second run continues with the data of the first. Settings
     of docs/configuration.md can be given: a receiver of outcomes, origins of pages, an identity provider, a rules file,
-    an archive. Exits with 1 if a promise was broken or a process ended.
+    an archive. What ends is started again, as a platform would. Exits with 1 if a promise was broken, or if a process
+    does not run at the end.
     """
     try:
         given = GivenSettings.of(files, lines, port=port)
@@ -238,7 +240,7 @@ def run(
         console.print(line, soft_wrap=True)
     console.print(f"All processes stopped within {max(took_s.values()):.1f} s. Logs: {data / 'logs'}", soft_wrap=True)
     if ended:
-        console.print(f"Ended by themselves: {', '.join(ended)}", style="bold red")
+        console.print(f"Not running at the end: {', '.join(ended)}", style="bold red")
     if ended or audit.faults():
         sys.exit(1)
 
@@ -252,12 +254,14 @@ def _stop_event() -> threading.Event:
 
 
 def _show(console: Console, demo: Demo, comparison: Comparison, stop: threading.Event, seconds: float | None) -> None:
-    """Print the addresses, then show the live display on a terminal, until stopped or until a process ends."""
+    """Print the addresses, then show the live display on a terminal, until stopped or until the sandbox ends."""
     started_s = time.monotonic()
 
     def goes_on() -> bool:
         is_in_time = seconds is None or time.monotonic() < started_s + seconds
-        return is_in_time and not stop.is_set() and not demo.ended()
+        for name in demo.revive():
+            console.print(f"{name} had ended and was started again.", style="yellow")
+        return is_in_time and not stop.is_set() and "sandbox" not in demo.ended()
 
     console.print(addresses(demo), soft_wrap=True)
     if not console.is_terminal:
@@ -267,5 +271,6 @@ def _show(console: Console, demo: Demo, comparison: Comparison, stop: threading.
     console.print()
     with Live(console=console, auto_refresh=False, screen=False) as live:
         while goes_on() and sys.stdout.isatty():  # false once the window is closed
-            live.update(picture_panel(comparison.snapshot(), time.monotonic() - started_s), refresh=True)
+            with suppress(RedisError):  # it is started again
+                live.update(picture_panel(comparison.snapshot(), time.monotonic() - started_s), refresh=True)
             stop.wait(_POLL_EVERY_S)

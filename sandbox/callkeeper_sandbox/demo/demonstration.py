@@ -26,7 +26,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.migrating import Migration
 from callkeeper.desk.access.desk_tokens import DeskTokens, IssuedToken
 from callkeeper.desk.access.rights import Role
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis, free_port
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.demo.given_settings import GivenSettings
 
@@ -67,15 +67,20 @@ class Demo:
     admin: str
     desk_token: str
     fleet: Fleet
+    redis: ManagedProcess
     members: tuple[ManagedProcess, ...]
     environ: Mapping[str, str]
     """The settings of web and workers together, for commands that inspect this installation."""
     environ_file: Path
     """A file with the same settings as ``NAME=value``, quoted for a shell. It exists while the demonstration runs."""
 
+    def revive(self) -> list[str]:
+        """Start what has ended again, as a platform would; return the names. The stand-in knows what it did: it is not."""
+        return [member.name for member in (self.redis, *self.members) if member.revive()]
+
     def ended(self) -> list[str]:
-        """Return the names of processes that have ended by themselves."""
-        return [member.name for member in self.members if not member.is_running]
+        """Return the names of processes that do not run."""
+        return [member.name for member in (self.redis, *self.members) if not member.is_running]
 
 
 @contextmanager
@@ -128,7 +133,7 @@ def demonstration(
             **(given.of_web() if given else {}),
             **(web_environ or {}),
         }
-        port = str(given.port if given else 0)
+        port = str((given.port if given else 0) or free_port())  # the same after a restart
         web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", port, environ=web_settings)
         web_url = web.wait_for(url_listened_on)
         sandbox = fleet.start(
@@ -141,6 +146,7 @@ def demonstration(
             environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
         service_url = sandbox.wait_for(sandbox_url)
+        sandbox.start = None
         if archive:
             migration.wait_for(lambda line: line if "at version" in line else None)
         of_workers = given.of_workers(known.outcome_key) if given else {}
@@ -151,7 +157,18 @@ def demonstration(
         everything = {"CALLKEEPER_PUBLIC_URL": web_url, **web_settings, **environ}
         members = (web, sandbox, *processes)
         with _environ_file(data / "demo.env", everything) as written:
-            yield Demo(redis.url, service_url, web_url, admin, desk_token, fleet, members, everything, written)
+            yield Demo(
+                redis.url,
+                service_url,
+                web_url,
+                admin,
+                desk_token,
+                fleet,
+                redis.member,
+                members,
+                everything,
+                written,
+            )
 
 
 async def _claim_from(redis_url: str, keys: Keys) -> None:

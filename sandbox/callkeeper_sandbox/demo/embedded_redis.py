@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from callkeeper_sandbox.demo.fleet import wait_on
+from callkeeper_sandbox.demo.fleet import ManagedProcess, start_process, wait_on
 from callkeeper_sandbox.demo.guard import Guard
 
 _IN_WHEELS: Final = (
@@ -52,7 +53,11 @@ class EmbeddedRedis(msgspec.Struct, frozen=True):
     """A running server."""
 
     url: str
-    pid: int
+    member: ManagedProcess
+
+    @property
+    def pid(self) -> int:
+        return self.member.process.pid
 
 
 class _PortTaken(Exception):
@@ -104,13 +109,11 @@ def embedded_redis(
     binary = binary or find_server()
     data_dir.mkdir(parents=True, exist_ok=True)
     with _sole_user(data_dir) as lock:
-        process, port = _start(binary, data_dir, lock, while_waiting)
-        guard = Guard(process.pid)
+        member, port = _start(binary, data_dir, lock, while_waiting)
         try:
-            yield EmbeddedRedis(f"redis://127.0.0.1:{port}/0", process.pid)
+            yield EmbeddedRedis(f"redis://127.0.0.1:{port}/0", member)
         finally:
-            guard.close()
-            _stop(process)
+            member.stop(_STOP_DEADLINE_S)
 
 
 @contextmanager
@@ -124,29 +127,24 @@ def _sole_user(data_dir: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def _start(
-    binary: Path, data_dir: Path, lock: int, while_waiting: Callable[[], None]
-) -> tuple[subprocess.Popen[bytes], int]:
+def _start(binary: Path, data_dir: Path, lock: int, while_waiting: Callable[[], None]) -> tuple[ManagedProcess, int]:
+    log = data_dir / "redis.log"
     for _ in range(_ATTEMPTS):
-        port, log = _free_port(), data_dir / "redis.log"
-        with log.open("wb") as sink:
-            # No `logfile`: the server reports wrong options on standard error, before it opens a log file.
-            process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
-                [binary, *_options(port, data_dir)],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                pass_fds=[lock],
-                start_new_session=True,
-            )
+        port = free_port()
+        log.unlink(missing_ok=True)
+        # No `logfile`: the server reports wrong options on standard error, before it opens a log file.
+        start = partial(start_process, [binary, *_options(port, data_dir)], log, os.environ, [lock])
+        process = start()
+        member = ManagedProcess("redis", process, log, Guard(process.pid), start=start)
         try:
             _wait_until_ready(process, port, log, while_waiting)
         except _PortTaken:
+            member.stop()
             continue
         except BaseException:
-            _stop(process)
+            member.stop(_STOP_DEADLINE_S)
             raise
-        return process, port
+        return member, port
     raise EmbeddedRedisFailed("another process took every port that was free a moment before")
 
 
@@ -163,7 +161,8 @@ def _options(port: int, data_dir: Path) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", value)]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -208,12 +207,3 @@ def _output(log: Path) -> str:
     """Return the server's last output, to append to an error message."""
     lines = log.read_text(errors="replace").strip().splitlines()[-_SHOWN_LINES:]
     return " It said nothing." if not lines else "\n".join([f" It said (all of it is in {log}):", *lines])
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -21,6 +22,11 @@ STOP_S = 10.0
 
 START_S = 60.0
 """How long a process may take to start. On a busy machine the first start after an installation compiles every module."""
+
+
+RESTART_AFTER_S = 1.0
+LONGEST_PAUSE_S = 30.0
+"""After how long a process that ended is started again: at first, and at most."""
 
 
 class FleetFailed(Exception):
@@ -55,13 +61,34 @@ def wait_on() -> None:
 
 @dataclass(slots=True)
 class ManagedProcess:
-    """One running process and its log."""
+    """One process and its log. ``start``, where it is known, starts it once more; its output is added to the log."""
 
     name: str
     process: RunningProcess
     log: Path
     guard: Guard | None = None
     while_waiting: Callable[[], None] = wait_on
+    start: Callable[[], RunningProcess] | None = None
+    restarts: int = 0
+    _ended_s: float | None = None
+
+    def revive(self) -> bool:
+        """Start the process again if it ended a while ago; tell whether it was started.
+
+        The while doubles with each restart, so a process that cannot start costs little.
+        """
+        if self.is_running or self.start is None:
+            return False
+        now_s = time.monotonic()
+        self._ended_s = now_s if self._ended_s is None else self._ended_s
+        if now_s - self._ended_s < min(RESTART_AFTER_S * 2**self.restarts, LONGEST_PAUSE_S):
+            return False
+        self._leave()
+        self.process = self.start()
+        self.guard = Guard(self.process.pid)
+        self.restarts += 1
+        self._ended_s = None
+        return True
 
     @property
     def is_running(self) -> bool:
@@ -146,16 +173,11 @@ class Fleet:
         instead of callkeeper, with its own arguments before the others.
         """
         log = self.log_dir / f"{name}.log"
-        with log.open("wb") as sink:
-            process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
-                [sys.executable, "-m", *module, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env={**plain_environment(), **(environ or {})},
-                start_new_session=True,
-            )
-        member = ManagedProcess(name, process, log, Guard(process.pid), self.while_waiting)
+        command = [sys.executable, "-m", *module, *arguments]
+        log.unlink(missing_ok=True)
+        start = partial(start_process, command, log, {**plain_environment(), **(environ or {})})
+        process = start()
+        member = ManagedProcess(name, process, log, Guard(process.pid), self.while_waiting, start)
         self.members.append(member)
         return member
 
@@ -166,6 +188,22 @@ class Fleet:
             member = self.members.pop()
             took_s[member.name] = member.stop()
         return took_s
+
+
+def start_process(
+    command: Sequence[str | Path], log: Path, environ: Mapping[str, str], pass_fds: Collection[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, so that a Ctrl-C in the terminal does not reach it."""
+    with log.open("ab") as sink:
+        return subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
 
 
 def plain_environment() -> dict[str, str]:
