@@ -215,7 +215,7 @@ def test_data_of_an_older_release_are_copied(tmp_path: Path, capsys: pytest.Capt
     assert "2 keys of an older release copied" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("lacking", ["desk_token", "push_key"])
+@pytest.mark.parametrize("lacking", ["outcome_key", "push_key"])
 def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> None:
     """A data folder of an earlier version keeps its secrets, and missing ones are added once."""
     path = tmp_path / "secrets.json"
