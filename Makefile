@@ -182,7 +182,7 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
 
 # What the image and the platforms install.
-IMAGE_EXTRAS = web worker sandbox archive oidc alerts otel
+IMAGE_EXTRAS = archive otel
 
 lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper --no-emit-package callkeeper-sandbox \

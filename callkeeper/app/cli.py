@@ -20,20 +20,20 @@ from callkeeper.app.terminal import Failed, Misset, prepare_terminal, safe_error
 
 
 class CommandEntry(NamedTuple):
-    """A command's module in `callkeeper.app.commands`, its line in the list of commands, and the extras that it needs.
+    """A command's module in `callkeeper.app.commands`, its line in the list of commands, and the extra that it needs.
 
     The module of another distribution has its full name. The summary is the first sentence of the command's own help.
     """
 
     module: str
     summary: str
-    extras: tuple[str, ...] = ()
+    extra: str = ""
 
 
 COMMANDS: Final = {
     "alerts": CommandEntry("alerts", "Show which alerts were sent, acknowledge an incident, send a test."),
     "archive": CommandEntry(
-        "archive", "Keep calls for years: prepare the tables, verify the chains, hold, retire.", ("archive",)
+        "archive", "Keep calls for years: prepare the tables, verify the chains, hold, retire.", "archive"
     ),
     "audit": CommandEntry(
         "tokens_and_audit",
@@ -58,20 +58,18 @@ COMMANDS: Final = {
         "pause_and_resume",
         "Show what is paused now, and the history: who paused what, when and why, and who resumed it.",
     ),
-    "reseller": CommandEntry(
-        "reseller", "Use the service's interface by hand; INSTITUTION is an institution's key.", ("worker",)
-    ),
+    "reseller": CommandEntry("reseller", "Use the service's interface by hand; INSTITUTION is an institution's key."),
     "resume": CommandEntry("pause_and_resume", "Lift a pause: of one institution, or the one that was made for all."),
     "rules": CommandEntry("rules", "Check, test and replay the rules."),
     "run": CommandEntry(
         "callkeeper_sandbox.commands.run",
         "Run Redis, a stand-in for the service, web, workers and simulated calls; show what happens.",
-        ("web", "worker", "sandbox"),
+        "sandbox",
     ),
     "sandbox": CommandEntry(
         "callkeeper_sandbox.commands.sandbox",
         "Run a stand-in for the voice-verification service.",
-        ("sandbox",),
+        "sandbox",
     ),
     "secret": CommandEntry("new_secret", "Print a new secret, with the line for the environment."),
     "service": CommandEntry(
@@ -82,11 +80,8 @@ COMMANDS: Final = {
     "web": CommandEntry(
         "web",
         "Run the web process: push events, health checks, the desk, the board and the RQ dashboard.",
-        ("web",),
     ),
-    "worker": CommandEntry(
-        "worker", "Run one worker: claim what is due, handle every call, until it is stopped.", ("worker",)
-    ),
+    "worker": CommandEntry("worker", "Run one worker: claim what is due, handle every call, until it is stopped."),
 }
 """Every command, in the order of the list."""
 
@@ -106,7 +101,8 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        require(f"callkeeper {cmd_name}", *entry.extras)
+        if entry.extra:
+            require(f"callkeeper {cmd_name}", entry.extra)
         module = entry.module if "." in entry.module else f"callkeeper.app.commands.{entry.module}"
         command = getattr(import_module(module), cmd_name)
         assert isinstance(command, click.Command)  # noqa: S101  (a broken table, not bad input)

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import blocking_redis, other_mode
 from callkeeper.app.environment import REMOVED, SettingsSection, SettingsWrong, unknown_variables
-from callkeeper.app.extras import how_to_install, missing, require
+from callkeeper.app.extras import how_to_install, is_missing, require
 from callkeeper.app.logs import divert_crashes, leave_now, set_up_logging
 from callkeeper.app.redis_failure import SINGLE_REMEDY
 from callkeeper.app.redis_location import RedisLocation
@@ -154,12 +154,10 @@ def _wait_for(child: int) -> int:
 
 
 def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
-    """Return the extras that settings need besides that of the process, each with the variable that needs it."""
+    """Return the extras that settings need, each with the variable that needs it."""
     asked = {
-        "alerts": ("CALLKEEPER_ALERT_URLS", bool(settings.alerts.addresses)),
         "archive": ("CALLKEEPER_ARCHIVE_URL", settings.archive is not None),
         "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", settings.telemetry is not None),
-        "oidc": ("CALLKEEPER_OIDC_ISSUER", isinstance(settings, WebSettings) and settings.oidc is not None),
     }
     return {extra: variable for extra, (variable, is_set) in asked.items() if is_set}
 
@@ -167,11 +165,14 @@ def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
 def telemetry_of(
     settings: WebSettings | WorkerSettings, kind: Kind, log: FilteringBoundLogger
 ) -> AbstractContextManager[None]:
-    """Return what sends spans while it is entered; nothing where there is no collector, or the extra is missing."""
-    if settings.telemetry is None:
+    """Return what sends spans while it is entered; nothing where there is no collector, or the extra is missing.
+
+    ``OTEL_TRACES_EXPORTER=none`` switches them off; the SDK reads it only under its own launcher.
+    """
+    if settings.telemetry is None or os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none":
         return nullcontext()
-    if lacking := missing(["otel"]):
-        log.warning("telemetry_off", because=how_to_install(lacking))
+    if is_missing("otel"):
+        log.warning("telemetry_off", because=how_to_install("otel"))
         return nullcontext()
     from callkeeper.app.telemetry import telemetry  # noqa: PLC0415  (OpenTelemetry is imported only with a collector)
 

@@ -32,12 +32,11 @@ WORKER = {
 OIDC = {
     "CALLKEEPER_OIDC_ISSUER": "https://login.example",
     "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
-    "CALLKEEPER_OIDC_CLIENT_SECRET": "c1a84b7cbd135f0ce6fd9",
+    "CALLKEEPER_OIDC_CLIENT_SECRET": "c1a84b7cbd135f0ce6fd9-4c07a65e93d2",
     "CALLKEEPER_OIDC_ROLES": "voice=agent",
     "CALLKEEPER_PUBLIC_URL": "https://calls.bank.example",
 }
 ARCHIVE = {"CALLKEEPER_ARCHIVE_URL": "sqlite:////nowhere/archive.db"}
-ALERTS = {"CALLKEEPER_ALERT_URLS": "jsons://alerts.bank.example/callkeeper"}
 OTEL = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
 pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
@@ -141,80 +140,34 @@ def serves_sandbox(place: Environment) -> None:
         assert get(eventually(said, r"listening on (\S+)")[1]) == 200
 
 
-def test_plain_install_is_the_command_line(install: Callable[[str], Environment]) -> None:
-    """Without an extra the commands for operators and rules work, and other commands name the extra that they need."""
+def test_plain_install_runs_web_workers_and_commands(install: Callable[[str], Environment]) -> None:
+    """Without an extra, processes run; settings and commands of the archive and the sandbox name what they need."""
     place = install("")
-    for words in (
-        ["--help"],
-        ["rules", "check", "default"],
-        ["secret", "new"],
-        ["pauses", "--help"],
-        ["calls", "--help"],
-    ):
+    for words in (["--help"], ["rules", "check", "default"], ["secret", "new"], ["reseller", "--help"]):
         assert place.run(*words)[0] == 0, words
-    for words in (["pauses"], ["calls", "list"], ["tokens", "list"], ["users", "list"], ["audit"], ["alerts", "list"]):
+    for words in (["pauses"], ["calls", "list"], ["tokens", "list"], ["audit"], ["alerts", "list"]):
         status, said = place.run(*words, REDIS_URL=NOWHERE)
         assert status == 1
         assert "Redis at" in said
-    place.lacks("web", "web")
-    place.lacks("worker", "worker")
-    place.lacks("sandbox", "sandbox")
-    place.lacks("archive", "archive", "verify")
-    place.lacks("web,worker,sandbox", "run")
-    place.lacks("web,worker", "doctor")
-    place.lacks("web", "doctor", "--only", "web")
-    place.lacks("worker", "reseller", "--help")
-    place.lacks("archive", "calls", "find", "7", REDIS_URL=NOWHERE, **ARCHIVE)
-    place.lacks("alerts", "alerts", "test", **ALERTS)
-
-
-def test_web_alone(install: Callable[[str], Environment]) -> None:
-    """With `web` the web process runs, but does not start with a setting that needs another extra."""
-    place = install("web")
-    serves_web(place)
-    serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9-4c07a65e93d2")
-    place.lacks("worker", "worker")
+    serves_web(place, **OIDC)
     serves_web(place, **OTEL)  # calls are handled without traces
-    for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS)):
-        place.lacks(extra, "web", **WEB, **given)
-    assert "callkeeper[oidc]" in place.run("doctor", "--only", "web", **WEB, **OIDC)[1]
-
-
-def test_web_with_logins(install: Callable[[str], Environment]) -> None:
-    """With `web,oidc` the web process runs with an identity provider."""
-    serves_web(install("web,oidc"), **OIDC)
-
-
-def test_web_with_a_collector(install: Callable[[str], Environment]) -> None:
-    """With `web,otel` the web process runs with a collector, also if nobody is there."""
-    serves_web(install("web,otel"), **OTEL)
-
-
-def test_worker_alone(install: Callable[[str], Environment]) -> None:
-    """With `worker` a worker runs, but does not start with a setting that needs another extra."""
-    place = install("worker")
     runs_worker(place)
-    place.lacks("web", "web")
-    place.lacks("archive", "worker", **WORKER, **ARCHIVE)
-    place.lacks("alerts", "worker", **WORKER, **ALERTS)
-    runs_worker(place, **OTEL)
-    assert place.run("doctor", "--only", "worker", **WORKER)[1].startswith("ok ")
-
-
-def test_sandbox_alone(install: Callable[[str], Environment]) -> None:
-    """With `sandbox` the sandbox runs."""
-    place = install("sandbox")
-    serves_sandbox(place)
-    place.lacks("worker", "worker")
-
-
-def test_archive_and_alerts(install: Callable[[str], Environment], tmp_path: Path) -> None:
-    """With `archive` tables can be created; with `alerts` a test can be sent (here to a port without a receiver)."""
-    place = install("archive,alerts")
-    status, said = place.run("archive", "migrate", CALLKEEPER_ARCHIVE_URL=f"sqlite:///{tmp_path}/archive.db")
-    assert status == 0, said
+    place.lacks("sandbox", "sandbox")
+    place.lacks("sandbox", "run")
+    place.lacks("archive", "archive", "verify")
+    place.lacks("archive", "calls", "list", "7", REDIS_URL=NOWHERE, **ARCHIVE)
+    for process, given in (("web", WEB), ("worker", WORKER)):
+        place.lacks("archive", process, **given, **ARCHIVE)
     _, said = place.run("alerts", "test", CALLKEEPER_ALERT_URLS="json://127.0.0.1:1/")
     assert "not accepted" in said
+
+
+def test_archive_and_collector(install: Callable[[str], Environment], tmp_path: Path) -> None:
+    """With `archive` tables can be created; with `otel` web runs with a collector, also if nobody is there."""
+    place = install("archive,otel")
+    status, said = place.run("archive", "migrate", CALLKEEPER_ARCHIVE_URL=f"sqlite:///{tmp_path}/archive.db")
+    assert status == 0, said
+    serves_web(place, **OTEL)
 
 
 def test_everything(install: Callable[[str], Environment]) -> None:

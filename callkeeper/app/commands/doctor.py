@@ -10,7 +10,6 @@ from rich.console import Console
 
 from callkeeper.app.doctor import Finding, ProcessKind, Severity, examine
 from callkeeper.app.doctor.one_call import call_findings
-from callkeeper.app.extras import require
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import Failed, say_json, terminal_console
 
@@ -36,7 +35,6 @@ def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None, any_
     console = terminal_console(soft_wrap=True)
     if any_id is not None:
         _judge_call(console, any_id, as_json=as_json)
-    require("callkeeper doctor", *(("web", "worker") if only is None else (only,)))
 
     async def diagnose() -> bool:
         has_fault = False

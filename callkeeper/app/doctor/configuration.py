@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.app.environment import SettingsFault, SettingsWrong, unknown_variables
-from callkeeper.app.extras import how_to_install, missing
+from callkeeper.app.extras import how_to_install, is_missing
 from callkeeper.app.process import extras_of
 from callkeeper.app.settings import REMOVED_SETTINGS, VARIABLES, WebSettings, WorkerSettings, removed_settings
 from callkeeper.calls.rules import Outcome, RuleBook, RulesError, load_rules
@@ -69,7 +69,11 @@ def extra_findings(*loaded: WebSettings | WorkerSettings | None) -> list[Finding
     """Name the extras that settings need and that are not installed."""
     needed = {extra: name for settings in loaded if settings is not None for extra, name in extras_of(settings).items()}
     detail = "needs more than is installed"
-    return [fault(Topic.SETTINGS, detail, how_to_install([extra]), about=needed[extra]) for extra in missing(needed)]
+    return [
+        fault(Topic.SETTINGS, detail, how_to_install(extra), about=name)
+        for extra, name in needed.items()
+        if is_missing(extra)
+    ]
 
 
 async def released_variables(redis: Redis, keys: Keys, *, is_release: bool) -> frozenset[str]:

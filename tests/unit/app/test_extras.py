@@ -31,31 +31,26 @@ def test_an_extra_is_installed_when_all_its_libraries_are() -> None:
     extras = {
         extra: {re.split(r"[\[<>=;~ ]", each)[0] for each in wanted}
         for extra, wanted in project["optional-dependencies"].items()
-        if extra not in {"all", "embedded"}
+        if extra != "all"
     }
     homes = {"callkeeper_sandbox": ["callkeeper-sandbox"], **packages_distributions()}  # an editable one is not listed
     for module in MODULES["otel"]:  # they share one namespace
         homes[module] = [re.sub(r"[._]", "-", module)]
     known = {extra: {homes[module][0].lower().replace("_", "-") for module in MODULES[extra]} for extra in MODULES}
     assert known == extras
-    assert project["optional-dependencies"]["all"] == [f"callkeeper[{','.join([*extras, 'embedded'])}]"]
+    assert project["optional-dependencies"]["all"] == [f"callkeeper[{','.join(extras)}]"]
 
 
 @pytest.mark.parametrize(
     ("words", "module", "said"),
     [
-        (["web"], "starlette", "callkeeper web needs more than is installed: pip install 'callkeeper[web]'"),
-        (["worker"], "aiohttp", "callkeeper worker needs more than is installed: pip install 'callkeeper[worker]'"),
         (["sandbox", "--help"], "callkeeper_sandbox", "pip install 'callkeeper[sandbox]'"),
         (
             ["run"],
             "callkeeper_sandbox",
             "callkeeper run needs more than is installed: pip install 'callkeeper[sandbox]'",
         ),
-        (["doctor", "--only", "web"], "starlette", "pip install 'callkeeper[web]'"),
         (["archive", "verify"], "sqlalchemy", "pip install 'callkeeper[archive]'"),
-        (["reseller", "--help"], "aiohttp", "pip install 'callkeeper[worker]'"),
-        (["alerts", "test"], "apprise", "pip install 'callkeeper[alerts]'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

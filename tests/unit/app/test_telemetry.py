@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioB
 from opentelemetry.trace import SpanKind as Kind
 from redis.exceptions import RedisError
 
+from callkeeper.app.process import telemetry_of
+from callkeeper.app.settings import WebSettings
 from callkeeper.app.telemetry import ENDS_WITHIN_S, OtelTracer, _Ids, resource, telemetry
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.service.tracing import (
@@ -301,3 +304,19 @@ def test_failing_collector_is_logged_seldom(
             until(partial(is_asked_again, receiver, asked), 10, "a request")
     assert len([each for each in caplog.messages if "Failed to export" in each]) == 1
     assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize(("exporter", "is_sent"), [("", True), ("otlp", True), ("none", False), (" None ", False)])
+def test_traces_are_switched_off_by_opentelemetrys_own_variable(
+    exporter: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK reads it under its own launcher only; operators expect it to work here too."""
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", exporter)
+    settings = WebSettings.load(
+        {
+            "REDIS_URL": "redis://127.0.0.1:1/0",
+            "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9-4c07a65e93d2",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+        }
+    )
+    assert isinstance(telemetry_of(settings, "web", structlog.get_logger()), nullcontext) is not is_sent
