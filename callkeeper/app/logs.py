@@ -1,7 +1,10 @@
 """Log lines: one per event, as JSON or for the console, with the same processing for ours and the libraries'.
 
-The last step before a line is written applies the allow-list of `callkeeper.app.vocabulary`. Exceptions are logged as types
-and places, because their messages and variables may contain callers' data.
+The last step before a line is written leaves out every key that is not in `KEYS`. Exceptions are logged as types and
+places, because their messages and variables may contain callers' data.
+
+Lines are written by a thread, so that a reader that stops reading stops no call. They wait in a queue; when it is full,
+further ones are lost and counted, and once the reader reads again, one line says how many.
 """
 
 import atexit
@@ -11,27 +14,120 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import partial
+from logging.handlers import QueueListener
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, Protocol, TextIO, cast
 
 import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-from callkeeper.app.log_writer import LogWriter, Sink
 from callkeeper.app.terminal import is_visible
-from callkeeper.app.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
 from callkeeper.calls.traceback_filter import filtered_traceback
+
+KEYS: Final = frozenset(
+    (
+        *("action", "address", "after_s", "alternate_id", "assigns", "at_ms", "attempts", "because"),
+        *("before_hash", "before_n", "calls", "checks", "connections", "desk", "digest", "dropped", "entries"),
+        *("error", "event", "event_id", "failures", "field", "foreign_answer", "hash", "in_flight"),
+        *("institution", "institutions", "into", "is_over", "is_test", "kind", "left_out", "level", "library"),
+        *("lines", "live", "member_kind", "message", "n", "nearest", "operation", "operator", "other"),
+        *("parked", "policy", "prefixes", "process", "reason", "release", "remedy", "rights", "rule", "rules"),
+        *("said", "scope", "setting", "shadow", "signature", "state", "status", "target", "tasks", "timestamp"),
+        *("trace", "trace_id", "type", "url", "variables", "voice_id", "what", "where", "why", "worker"),
+    )
+)
+"""The keys that lines may have: ids, counts, names of kinds and durations, never phone numbers, persons, credentials or
+bodies. ``trace``: types and places of an exception, never its message. ``trace_id`` is as in requests and trails."""
+
+MOST_LINES: Final = 10_000
+"""How many lines may wait, besides as many that are being written: about 4 MB each."""
+
+REST_S: Final = 0.05
+"""After each write the thread rests this long, so that a burst of lines is a few writes. The first line goes at once."""
 
 _MAX_MESSAGE: Final = 200
 
 _NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
 """Seven digits or more, as people and programs write phone numbers."""
+
+
+class Sink(Protocol):
+    """A file without a buffer: its buffer's lock could not be had at the end, while the thread waits in a write."""
+
+    def write(self, data: memoryview, /) -> int | None:
+        """Write some of it; return how many bytes, or None if it would have to wait."""
+
+
+class LogWriter(QueueListener):
+    """Takes lines from any thread. They are written in this order.
+
+    `QueueListener.stop` would wait for a write that hangs, and `QueueHandler` prints to standard error when its queue is
+    full. A `SimpleQueue` has no lock that a finalizer or a signal handler which logs could wait for.
+    """
+
+    def __init__(self, sink: Sink, tell_lost: Callable[[int], str], *, most_lines: int = MOST_LINES) -> None:
+        """``tell_lost`` returns the line that says how many are lost."""
+        self._lines: SimpleQueue[Any] = SimpleQueue()
+        super().__init__(self._lines)
+        self._sink = sink
+        self._tell_lost = tell_lost
+        self._most_lines = most_lines
+        self._is_torn = False
+        self.lost = 0
+        """How many lines were lost. Two that are lost at the same instant may count as one."""
+        self._told = 0
+        self.start()
+
+    def msg(self, line: str) -> None:
+        """Write a line, soon."""
+        if self._lines.qsize() < self._most_lines:
+            self._lines.put(line)
+        else:
+            self.lost += 1
+
+    debug = info = warning = error = critical = msg
+
+    def flush(self, within_s: float) -> None:
+        """Wait until everything up to here is written, but not longer than the reader is given."""
+        is_written = threading.Event()
+        self._lines.put(is_written)
+        is_written.wait(within_s)
+
+    def dequeue(self, block: bool) -> Any:
+        """Wait for a line; return all that are there, or the sentinel."""
+        first = self._lines.get(block)
+        taken = [first, *(self._lines.get() for _ in range(self._lines.qsize()))]
+        if None in taken[1:]:
+            self._lines.put(None)
+        return None if first is None else [each for each in taken if each is not None]
+
+    def handle(self, record: Any) -> None:
+        """Write lines, and how many were lost after them. They are lost, too, if the disk is full or the reader is gone."""
+        lines, lost = [each for each in record if isinstance(each, str)], self.lost
+        told = [self._tell_lost(lost - self._told)] if lost > self._told else []
+        text = "".join(f"{line}\n" for line in [*lines, *told]).encode(errors="backslashreplace")
+        text = b"\n" + text if self._is_torn and text else text
+        done, rest = 0, memoryview(text)
+        with suppress(OSError, ValueError):  # a full disk, a reader that is gone; a file that is closed
+            while done < len(text) and (n := self._sink.write(rest[done:])):
+                done += n
+        if done == len(text):
+            self._is_torn, self._told = False, lost
+        else:
+            self._is_torn = text[done - 1 : done] != b"\n" if done else self._is_torn
+            self.lost += max(0, len(lines) - text[:done].count(b"\n"))
+        for each in record:
+            if isinstance(each, threading.Event):
+                each.set()
+        time.sleep(REST_S)
 
 
 _WRITERS: Final[list[LogWriter]] = []
@@ -75,7 +171,7 @@ def _unbuffered(stream: TextIO) -> Sink:
 def _write_to(lines: LogWriter) -> None:
     """Write to this writer from now on, and at the end of the process what it still has."""
     while _WRITERS:
-        _WRITERS.pop().close()
+        _WRITERS.pop().enqueue_sentinel()
     _WRITERS.append(lines)
     atexit.unregister(flush_log)
     atexit.register(flush_log)
@@ -123,7 +219,7 @@ def _processors(*, for_people: bool) -> Sequence[Processor]:
         structlog.processors.add_log_level,
         stamp,
         describe_exception,
-        keep_to_vocabulary,
+        keep_allowed_keys,
         *map(_reporting, _REPORTERS),
         render_console if for_people else render_json,
     )
@@ -175,17 +271,12 @@ def _exception(exc_info: object) -> BaseException | None:
     return sys.exc_info()[1] if exc_info else None
 
 
-def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Drop keys that the vocabulary does not allow in this event, and log that."""
-    known = EVENTS.get(event["event"])
-    if known is not None and known.allowed.issuperset(event):
+def keep_allowed_keys(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Leave out keys that are not allowed, and name them in ``dropped``."""
+    if KEYS.issuperset(event):
         return event
-    allowed = known.allowed if known else ALWAYS
-    kept = {key: value for key, value in event.items() if key in allowed}
-    dropped = sorted(set(event) - set(kept))
-    if dropped:
-        kept["dropped"] = dropped
-    return kept
+    kept = {key: value for key, value in event.items() if key in KEYS}
+    return {**kept, "dropped": sorted(set(event) - KEYS)}
 
 
 def render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
@@ -235,7 +326,7 @@ class _Diversion(logging.Handler):
         """Log the first line of a record's message and the places of its exception."""
         first_line = masked(record.getMessage().strip().partition("\n")[0][:_MAX_MESSAGE])
         fields: dict[str, Any] = {"library": record.name, "message": first_line, "exc_info": record.exc_info}
-        self._log.log(record.levelno, LIBRARY_MESSAGE, **fields)
+        self._log.log(record.levelno, "library_message", **fields)
 
 
 def _divert_libraries(log: FilteringBoundLogger) -> None:

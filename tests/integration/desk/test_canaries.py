@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.app.logs import describe_exception, keep_to_vocabulary, render_json, stamp
+from callkeeper.app.logs import describe_exception, keep_allowed_keys, render_json, stamp
 from callkeeper.app.telemetry import OtelTracer
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.tracing import traced_by
@@ -185,7 +185,7 @@ async def everything_in(redis: Any) -> str:
 def rendered(entries: list[Any]) -> str:
     """Return log lines as they would be written."""
     lines = [stamp(None, "", {"level": "info", **entry}) for entry in entries]
-    kept = [keep_to_vocabulary(None, "", describe_exception(None, "", line)) for line in lines]
+    kept = [keep_allowed_keys(None, "", describe_exception(None, "", line)) for line in lines]
     return "\n".join(render_json(None, "", line) for line in kept)
 
 

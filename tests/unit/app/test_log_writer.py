@@ -8,7 +8,7 @@ from io import BytesIO, FileIO
 
 import pytest
 
-from callkeeper.app.log_writer import LogWriter, Sink
+from callkeeper.app.logs import LogWriter, Sink
 from tests.waiting import until
 
 LONG_S = 10.0
@@ -165,6 +165,6 @@ def test_closed_writer_writes_what_it_has(gate: Gate) -> None:
     """Its thread ends after the last line."""
     writer = held_up(gate, most_lines=3)
     writer.msg("last")
-    writer.close()
+    writer.enqueue_sentinel()
     gate.opened.set()
     until(lambda: gate.lines() == ["first", "last"], LONG_S, "the last line")
