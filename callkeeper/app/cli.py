@@ -170,10 +170,9 @@ def _errors_made_safe() -> Iterator[None]:
         if error.errno != ENOSPC:
             raise
         raise Failed(f"the output cannot be written: {error.strerror}") from None
-    except (KeyboardInterrupt, click.Abort) as end:
-        if KeyboardInterrupt in {type(end), type(end.__context__)}:  # click raises Abort for it at a prompt
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
         raise
 
 

@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from io import TextIOWrapper
 from textwrap import fill
@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 
 import click
 import msgspec
-from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -117,33 +116,21 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
     return console
 
 
-def say_table(
-    columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int, whole: Collection[str] = ()
-) -> None:
+_WIDE: Final = 10_000
+"""Columns of a table that is printed as wide as it is. A terminal that is narrower breaks its lines."""
+
+
+def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Print a table without lines; if it has no rows, say so on standard error.
 
-    Empty cells and zeros are blank, instants are printed to the second. Long cells are folded between words, but for the
-    columns named in ``whole``. If the terminal is too narrow for that, nothing is folded: it breaks whole lines itself.
+    Empty cells and zeros are blank, instants are printed to the second.
     """
-    lines, console = Table(box=None, padding=(0, 1, 0, 0)), terminal_console(width_if_piped=width_if_piped)
-    cells = [[_cell(value) for value in row] for row in rows]
-    least, unfolded = [], []
-    for name, *texts in zip(columns, *cells, strict=True):
-        words = [name, *texts] if name in whole else " ".join([name, *texts]).split()
-        least.append(max(map(cell_len, words)))
-        unfolded.append(max(map(cell_len, (name, *texts))))
-        lines.add_column(name, overflow="fold")
-    spare = console.width - sum(least) - len(least)
-    if spare < 0:
-        spare, least, console.width = 0, unfolded, sum(unfolded) + len(unfolded)
-    by_need = sorted(zip(lines.columns, least, unfolded, strict=True), key=lambda one: one[2] - one[1])
-    for left, (column, narrow, wide) in zip(range(len(by_need), 0, -1), by_need, strict=True):
-        column.width = min(wide, narrow + spare // left)  # Rich would cut words of one column to fold another less
-        spare -= column.width - narrow
-    for row in cells:
-        lines.add_row(*row)
-    console.print(lines)
-    if not cells:
+    table, console = Table(*columns, box=None, padding=(0, 1, 0, 0)), terminal_console()
+    console.width = _WIDE
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    console.print(table)
+    if not table.row_count:
         say("none", err=True)
 
 

@@ -32,7 +32,7 @@ def alerts() -> None:
 def list_alerts() -> None:
     """List the alerts that were sent and are not over."""
     columns = ("since (UTC)", "weight", "what", "institution", "sent at (UTC)")
-    say_table(columns, map(_row, query_redis(_load)), width_if_piped=140)
+    say_table(columns, map(_row, query_redis(_load)))
 
 
 def _row(open_alert: OpenAlert) -> tuple[object, ...]:

@@ -177,7 +177,7 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
     else:
         columns = ("began (UTC)", "institution", "voice id", "digits", "person", "state", "checks", "effects")
         rows = (_cells(call, book) for call in calls)
-        say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole={*columns} - {"person", "effects"})
+        say_table(columns, rows)
 
 
 def _cells(call: Call, book: RuleBook) -> list[object]:

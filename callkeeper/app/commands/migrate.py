@@ -50,7 +50,7 @@ def _say_what_would_be_done(migration: Migration) -> None:
     found = migration.count()
     rows = [(kind, n, "copied") for kind, n in sorted(found.copied.items())]
     rows += [(kind, n, "left out: made anew") for kind, n in sorted(found.left_out.items())]
-    say_table(("kind", "keys", "what happens"), rows, width_if_piped=100)
+    say_table(("kind", "keys", "what happens"), rows)
     hindrances = [f"alive: {process}" for process in migration.alive()]
     if migration.lacks_memory():
         hindrances.append("Redis has no room for a copy of its data: raise maxmemory")

@@ -37,7 +37,7 @@ def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> N
         say_json(*shown)
         return
     columns = ("at (UTC)", "message id", "attempt", "result", "took", "next (UTC)")
-    say_table(columns, map(_cells, shown), width_if_piped=160, whole={*columns} - {"result"})
+    say_table(columns, map(_cells, shown))
 
 
 def _cells(attempt: Attempt) -> list[object]:

@@ -56,7 +56,7 @@ def queue(
             requested_by=terminal.operator(institution),
         )
     )
-    terminal.show(entries, QUEUE_COLUMNS, map(queue_row, entries), whole={*QUEUE_COLUMNS} - {"candidates"})
+    terminal.show(entries, QUEUE_COLUMNS, map(queue_row, entries))
 
 
 @reseller.command()

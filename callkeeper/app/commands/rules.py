@@ -276,7 +276,7 @@ def say_report(found: Report) -> None:
         )
         for (institution, rule), tally in sorted(found.rules.items())
     )
-    say_table(columns, rows, width_if_piped=_PIPED_WIDTH)
+    say_table(columns, rows)
     if found.disagreements:
         say("", f"{quantity(len(found.disagreements), 'call')} in which shadow and live disagree:")
         _say_disagreements(found)
@@ -288,7 +288,7 @@ def _say_disagreements(found: Report) -> None:
     columns = ("institution", "voice id", "rule in shadow", "what it would have done", "what was done")
     first = found.disagreements[:SHOWN]
     rows = ((one.institution_key, one.voice_id, one.rule, one.would, one.live) for one in first)
-    say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole=("voice id",))
+    say_table(columns, rows)
     left = len(found.disagreements) - SHOWN
     if left > 0:
         say(f"... and {left} more: --json lists all")

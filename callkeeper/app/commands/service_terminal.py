@@ -5,7 +5,7 @@ JSON uses the Spec's names. Secrets are masked unless requested.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from typing import Any, Final, NamedTuple, TypeVar
@@ -88,14 +88,12 @@ class Terminal(NamedTuple):
         except ValueError as error:
             raise click.ClickException(str(error)) from None
 
-    def show(
-        self, record: Any, columns: Sequence[str], rows: Iterable[Iterable[object]], *, whole: Collection[str] = ()
-    ) -> None:
+    def show(self, record: Any, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
         """Print a record as JSON, or as the rows of a table."""
         if self.wants_json:
             self._show_json(record)
         else:
-            say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole=whole)
+            say_table(columns, rows)
 
     def show_record(self, record: Any) -> None:
         """Print a record as JSON, or one field per line."""

@@ -131,7 +131,7 @@ def list_tokens() -> None:
         for token, used_at in query_redis(lambda redis, keys: DeskTokens(redis, keys=keys).known())
     )
     columns = ("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
-    say_table(columns, rows, width_if_piped=160)
+    say_table(columns, rows)
 
 
 @tokens.command()
@@ -188,7 +188,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
         return
     columns = ("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
     rows = (_row(audited) for audited in found)
-    say_table(columns, rows, width_if_piped=200)
+    say_table(columns, rows)
 
 
 def _row(audited: Audited) -> tuple[object, ...]:
