@@ -181,18 +181,6 @@ def choice_option(name: str, choices: click.Choice[Any], text: str) -> Callable[
     return click.option(name, type=choices, metavar=name.removeprefix("--").upper(), help=help_text)
 
 
-class WholeNumber(click.IntRange):
-    """A whole number of the command line, with an error in the words of the settings: click's does not say what it wants."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the number."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            wanted = f"{self.min} or more" if self.max is None else f"{self.min} to {self.max}"
-            self.fail(f"must be a whole number, {wanted}", param, ctx)
-
-
 class Moment(click.DateTime):
     """A day, or a minute of it, on the command line; its help and errors show examples and not the formats of a library."""
 

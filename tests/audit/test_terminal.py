@@ -236,7 +236,7 @@ THEIR_VARIANTS: tuple[tuple[str, ...], ...] = (
     ("calls", "explain", "v-1", "--institution", KEY, "--json"),
     ("calls", "resolve", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
     ("outcomes", "log", "--json"),
-    ("resume", "--operator", "ann", "--reason", "over", "--effects"),
+    ("resume", "--operator", "ann", "--reason", "over"),
     ("pause", "--operator", "ann", "--reason", "drill", "--institution", "cu-x"),
     ("resume", "--operator", "ann", "--reason", "over", "--institution", "cu-x"),
     ("pauses", "--json"),

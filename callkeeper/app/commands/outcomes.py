@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.commands.calls import find_call
 from callkeeper.app.redis_query import Span, note_command, query_redis
-from callkeeper.app.terminal import CommandGroup, Failed, Misused, WholeNumber, say, say_json, say_table
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_json, say_table
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, Replays, place_of
@@ -27,7 +27,7 @@ def outcomes() -> None:
 @outcomes.command()
 @click.argument("message_id", required=False)
 @click.option("--failed", is_flag=True, help="Only attempts that the receiver did not accept.")
-@click.option("--limit", type=WholeNumber(1, KEPT_ATTEMPTS), default=50, show_default=True, help="Attempts at most.")
+@click.option("--limit", type=click.IntRange(1, KEPT_ATTEMPTS), default=50, show_default=True, help="Attempts at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> None:
     """List the last attempts, newest first: all, or those for one MESSAGE_ID."""

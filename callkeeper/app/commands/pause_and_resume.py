@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
-from callkeeper.app.terminal import Failed, WholeNumber, say, say_json
+from callkeeper.app.terminal import Failed, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
 from callkeeper.calls.quantity import quantity
@@ -116,9 +116,7 @@ def pause(
     multiple=True,
     help="Lift the pause of this institution; may be given again. Default: lift the pause of all institutions.",
 )
-@click.option("--all", "_wants_all", is_flag=True, help="Lift the pause whatever it stops: the default.")
-@click.option("--effects", "wants_effects", is_flag=True, help="Lift it only if it stops enrolls and rejects alone.")
-def resume(institutions: tuple[str, ...], reason: str, operator: str, *, _wants_all: bool, wants_effects: bool) -> None:
+def resume(institutions: tuple[str, ...], reason: str, operator: str) -> None:
     """Lift a pause: of one institution, or the one that was made for all.
 
     The calls that it held are decided again, with the facts of that moment. A pause for all and one of an institution
@@ -134,10 +132,6 @@ def resume(institutions: tuple[str, ...], reason: str, operator: str, *, _wants_
         if problems:
             raise Failed(*problems)
         for each in places:
-            found = pauses.by_institution[EVERYWHERE if each is None else each]
-            if wants_effects and found.scope is PauseScope.ALL:
-                raise click.ClickException(f"this pause is --all (by {found.operator}): lift it without --effects")
-        for each in places:
             await pausing.resume(each, operator=operator, because=because, at=datetime.now(UTC))
             place_key = EVERYWHERE if each is None else each
             await note_command(redis, keys, AuditEvent.RESUMED, operator=operator, institution=place_key)
@@ -149,7 +143,7 @@ def resume(institutions: tuple[str, ...], reason: str, operator: str, *, _wants_
 
 
 @click.command()
-@click.option("--limit", type=WholeNumber(1, 200), default=20, show_default=True, help="Pauses at most.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Pauses at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: what is paused `now`, then the history.")
 def pauses(limit: int, *, as_json: bool) -> None:
     """Show what is paused now, and the history: who paused what, when and why, and who resumed it.

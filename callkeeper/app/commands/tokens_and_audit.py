@@ -16,7 +16,6 @@ from callkeeper.app.terminal import (
     CommandGroup,
     Failed,
     Misused,
-    WholeNumber,
     choice_option,
     refuse_two_formats,
     say,
@@ -156,7 +155,7 @@ def revoke(name: str) -> None:
 @click.option("--institution", help="Only this institution's.")
 @click.option("--call", "voice_id", help="Only this call's, by its voice id.")
 @click.option("--since", type=Span(), help="No longer ago than this: 30m, 24h, 7d.")
-@click.option("--limit", type=WholeNumber(1, _MOST), default=100, show_default=True, help="Entries at most.")
+@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Entries at most.")
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, **named: Any) -> None:

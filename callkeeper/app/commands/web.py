@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from callkeeper.app.process import collect_seldom, prepare, report_unstarted, telemetry_of
 from callkeeper.app.serving import WebServer, every_address, listen
 from callkeeper.app.settings import WebSettings
-from callkeeper.app.terminal import Failed, WholeNumber
+from callkeeper.app.terminal import Failed
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.rules import RulesError
 
@@ -16,7 +16,7 @@ from callkeeper.calls.rules import RulesError
 @click.command()
 @click.option("--host", help="Address to listen on. Default: 127.0.0.1, or every address where a platform sets $PORT.")
 @click.option(
-    "--port", type=WholeNumber(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
 )
 def web(host: str | None, port: int | None) -> None:
     """Run the web process: push events, health checks, the desk, the board and the RQ dashboard."""

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callkeeper.app.process import take_foreground
-from callkeeper.app.terminal import Failed, Misset, WholeNumber, shown, terminal_console
+from callkeeper.app.terminal import Failed, Misset, shown, terminal_console
 from callkeeper.calls.quantity import quantity
 from callkeeper.service.network_failure import network_failure
 from callkeeper_sandbox.demo.comparison import SETTLES_WITHIN_S, Audit, Comparison, Fate, Picture
@@ -159,9 +159,9 @@ class _Stopped(Exception):
     show_default=True,
     help="Folder of all data and logs; a second run continues with it.",
 )
-@click.option("--workers", default=2, type=WholeNumber(1, 16), show_default=True, help="Number of worker processes.")
+@click.option("--workers", default=2, type=click.IntRange(1, 16), show_default=True, help="Number of worker processes.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the simulated calls.")
-@click.option("--port", default=0, type=WholeNumber(0, 65535), help="Port of the web process. Default: a free one.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the web process. Default: a free one.")
 @click.option(
     "-e",
     "--set",

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from callkeeper.app.terminal import WholeNumber, say
+from callkeeper.app.terminal import say
 
 _DEFAULTS_HELP = "The default is public."
 
@@ -40,7 +40,7 @@ docs/sandbox.md describes all of it.
 
 @click.command(help=_HELP, short_help="Run a stand-in for the voice-verification service.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, show_default=True, type=WholeNumber(0, 65535), help="0 finds a free port.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 finds a free port.")
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same callers, times and outcomes.")
 @click.option(
     "--scenario",

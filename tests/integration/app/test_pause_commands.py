@@ -229,15 +229,6 @@ def test_forced_pause_of_a_key_that_is_not_listed_says_that_it_holds_nothing(red
     assert forced[1].endswith("did you mean cu-1 (Harbour Example Credit Union)?")
 
 
-def test_resume_of_effects_leaves_a_pause_of_everything(redis_url: str) -> None:
-    """With --effects a pause of everything stays; without it any pause is lifted."""
-    listed(redis_url)
-    type_in("pause", "--all", "--institution", "cu-1", *WHY, redis_url=redis_url)
-    refused = type_in("resume", "--effects", "--institution", "cu-1", *WHY, redis_url=redis_url)
-    assert (refused.exit_code, "this pause is --all" in refused.output) == (1, True)
-    assert type_in("resume", "--institution", "cu-1", *WHY, redis_url=redis_url).exit_code == 0
-
-
 def test_resume_describes_resuming(redis_url: str) -> None:
     """The help of resume does not speak of stopping."""
     told = type_in("resume", "--help", redis_url=redis_url).output

@@ -127,19 +127,6 @@ def test_usage_of_pause_names_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (["web", "--port", "80x"], "Invalid value for '--port': must be a whole number, 0 to 65535"),
-        (["web", "--port", "80000"], "Invalid value for '--port': must be a whole number, 0 to 65535"),
-    ],
-)
-def test_number_that_cannot_be_used_is_answered_with_what_can(command: list[str], words: str) -> None:
-    """The error says what is wanted, as that of a setting does."""
-    result = CliRunner().invoke(main, command)
-    assert (result.exit_code, words in result.output) == (2, True), result.output
-
-
-@pytest.mark.parametrize(
     "command", [["rules", "history", "--at"], ["reseller", "queue", "cu-1", "--start"]], ids=" ".join
 )
 def test_time_that_cannot_be_read_is_answered_with_one_that_can(command: list[str]) -> None:
