@@ -185,7 +185,7 @@ def earlier_calls_of(call: Call) -> dict[str, str]:
 def naming_other_call(call: Call, rule: str, because: str) -> str:
     """Return why a person is asked, with the other call that it is about, if it is about one."""
     other = earlier_calls_of(call).get(rule)
-    return because if other is None else f"{because}. The other call is {other}."
+    return because if other is None else f"{because} The other call is {other}."
 
 
 _UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))

@@ -358,6 +358,12 @@ def meaning_of(name: str, kind: str | None = None) -> str | None:
     return next((one.meaning for one in (*(each for each in named if kind in each.forbids), *named)), None)
 
 
+def sentence_of(name: str) -> str:
+    """Return the meaning of an article as it is told to a person who is asked because of it."""
+    meaning = meaning_of(name) or name
+    return f"{meaning[0].upper()}{meaning[1:]}."
+
+
 def forbidden(
     kind: EffectKind,
     facts: Facts,

@@ -10,7 +10,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import fold_member_rejected
 from callkeeper.calls.fact_derivation import is_about, is_named_by_service, naming_other_call
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.law import SAME_MEMBER_LIVE, meaning_of
+from callkeeper.calls.law import SAME_MEMBER_LIVE, sentence_of
 from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, SameMember, Unlisted
 from callkeeper.calls.record import Asked, Call, Life, Phase, Reason
@@ -62,7 +62,7 @@ def fold_beside(call: Call, voice_ids: Iterable[str], now: datetime) -> tuple[Ca
     call = replace(call, ledger=replace(call.ledger, beside=others))
     if not (call.is_settled and has_another):
         return call, []
-    because = naming_other_call(call, SAME_MEMBER_LIVE, meaning_of(SAME_MEMBER_LIVE) or "")
+    because = naming_other_call(call, SAME_MEMBER_LIVE, sentence_of(SAME_MEMBER_LIVE))
     asked = Asked(rule=SAME_MEMBER_LIVE, because=because, asked_at=now)
     line = Entry(
         at=now,

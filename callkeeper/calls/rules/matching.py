@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from callkeeper.calls.facts import BY_VOICE, Facts, Value
-from callkeeper.calls.law import forbidden, question
+from callkeeper.calls.law import forbidden, question, sentence_of
 from callkeeper.calls.policies import is_named
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules.book import (
@@ -69,7 +69,7 @@ def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     watches_only = not any(may_act(book, outcome, institution_key) for outcome in EFFECTS)
     if asking is None or verdict.outcome in EFFECTS or watches_only:
         return verdict
-    return replace(verdict, outcome=Outcome.ASK, rule=asking.name, because=asking.meaning)
+    return replace(verdict, outcome=Outcome.ASK, rule=asking.name, because=sentence_of(asking.name))
 
 
 def _by_rules(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.law import forbidden, question
+from callkeeper.calls.law import forbidden, question, sentence_of
 from callkeeper.calls.rules import Outcome, Stage, load_rules
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
 from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid, judge, may_act, table, wanted
@@ -32,7 +32,7 @@ def test_verdict_is_what_the_first_match_asks_for_within_the_law(facts: Facts, b
     first = next(n for n, rule in enumerate(matching) if rule.stage is Stage.LIVE)
     asking, does_more_than_watch = question(facts), any(may_act(book, outcome, key) for outcome in EFFECTS)
     if asking is not None and does_more_than_watch and verdict.outcome not in EFFECTS:
-        assert (verdict.outcome, verdict.rule, verdict.because) == (Outcome.ASK, asking.name, asking.meaning)
+        assert (verdict.outcome, verdict.rule, verdict.because) == (Outcome.ASK, asking.name, sentence_of(asking.name))
         by_rule, outcome = matching[first], Outcome.HOLD if verdict.forbidden else matching[first].outcome
         verdict = with_fields(verdict, rule=by_rule.name, outcome=outcome, because=by_rule.because)
     for rule, judged in zip(matching[: first + 1], (*verdict.shadows, verdict), strict=True):
