@@ -46,7 +46,7 @@ _LIVE = "Live calls"
 GAP = "Gap before the result"
 _HINTS = {
     _LIVE: "Calls that have begun and are not settled yet.",
-    "Pushes received": "Push events that the service sent us; a lost one is that of a call that only the queue showed.",
+    "Pushes received": "Push events that the service sent us; a lost one had not come when its call was settled.",
     GAP: "Time between the check that showed a result and the check before: no result waited longer.",
     "Decisions of rules": "Decisions that live rules made about calls, and the rules that decided most often.",
     "Service answers in": "Time until the service has answered one of our requests.",
@@ -91,10 +91,11 @@ def _live(minutes: Sequence[Minute], live: int) -> Tile:
 
 def _pushes(minutes: Sequence[Minute]) -> Tile:
     course = _course(minutes, figure.PUSHES)
-    lost, found = sum(_course(minutes, figure.CALLS_FOUND, by="queue")), sum(_course(minutes, figure.CALLS_FOUND))
+    lost = sum(_course(minutes, figure.PUSHES_LOST, type="CallStart"))
+    settled = sum(_course(minutes, figure.CALLS_SETTLED))
     refused = sum(_course(minutes, figure.PUSHES_REFUSED))
     parts = (
-        TileDetail("lost", f"{lost:.0f} of {found:.0f}", is_bad=found >= 10 and lost > found / 2),
+        TileDetail("lost", f"{lost:.0f} of {settled:.0f}", is_bad=settled >= 10 and lost > settled / 2),
         TileDetail("delay p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
         TileDetail("refused", f"{refused:.0f}", is_bad=refused > 0),
     )

@@ -41,6 +41,7 @@ HOUR = [
         {
             figure.CALLS_FOUND.name: {("cu-1", "push"): 2},
             figure.CALLS_SETTLED.name: {("cu-1", "authenticated"): 3},
+            figure.PUSHES_LOST.name: {("cu-1", "CallStart"): 2, ("cu-1", "CallEnd"): 3},
             figure.DECISIONS.name: {("verified", "live", "enroll"): 2, ("strict", "shadow", "reject"): 5},
             figure.SERVICE_REQUESTS.name: {("check", "answered"): 9, ("check", "timeout"): 1},
             figure.BUDGET_SPENT.name: {("cu-1", "early"): 1},
@@ -64,10 +65,10 @@ def test_course_of_live_calls_is_counted_back_from_now() -> None:
 
 
 def test_pushes_are_received_lost_and_refused() -> None:
-    """Lost is what the queue told of first; a refused push is called bad."""
+    """Lost is what had not come when its call was settled, however late it came; a refused push is called bad."""
     tile = TILES["Pushes received"]
     assert (tile.number, list(tile.course)) == ("4", [4, 0]), "what is drawn ends before the minute under way"
-    assert parts(tile)["lost"] == ("1 of 8", False)
+    assert parts(tile)["lost"] == ("2 of 3", False)
     assert parts(tile)["refused"] == ("2", True)
 
 
