@@ -84,6 +84,7 @@ async def test_opt_out_outlives_the_other_marks(rig: Rig) -> None:
     await opted_out(rig)
     rig.stage.advance(730 * 86400.0)
     assert [key async for key in rig.redis.scan_iter(match=rig.store.keys.earlier(KEY, "p:*"))] == []
+    assert await rig.redis.ttl(rig.store.keys.earlier(KEY, "c:p-1")) == -1
     later = await rig.begin_call(*PASSCODE, run_s=150)
     assert await is_held(rig, later)
     assert "enroll" not in rig.ledger(later)
