@@ -268,7 +268,8 @@ class Claim(msgspec.Struct):
         due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)
         listed: ListName = "live" if self.call.life.phase in _UNDER_WAY else ""
         entry = entry_expected(self.call) if self.has_assigned else ""
-        await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call), entry=entry))
+        why = attention(self.call, self.tools.book.maximum_age_s)
+        await self.save(Placement(due_in_ms, listed=listed, attention=why, entry=entry))
 
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""

@@ -28,7 +28,7 @@ from callkeeper.calls.law import BRIEF, LAW, forbidden
 from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Mark, Reason
-from callkeeper.calls.statement_folding import UNSEEN, is_given_up, may_return
+from callkeeper.calls.statement_folding import UNSEEN, may_return
 from callkeeper.calls.trail import Entry
 from callkeeper.service.errors import TokenLapsed
 
@@ -52,12 +52,8 @@ _MEANINGS = {
         "a distrust for a day"
     ),
     "call_lost": (
-        "the service does not know the call any more; if its queue or a push shows it again, or a person speaks about it "
-        "once more, it is handled again"
-    ),
-    "call_given_up": (
-        "the call is older than the rules watch one, and was given up without an end; for a minute after each word about it "
-        "it is read once more, and what can be sent is sent"
+        "the service does not know the call any more, or did not list it for hours; if its queue or a push shows it again, "
+        "or a person speaks about it once more, it is handled again"
     ),
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (
@@ -201,8 +197,6 @@ def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
 
 def _why_over(call: Call, line: Entry) -> str:
     """Return why nothing more is done for a settled call."""
-    if is_given_up(call):
-        return "call_given_up"
     if may_return(call):
         return "call_lost"
     return "voice_rejected" if line.kind in {"verified", "distrusted"} and is_rejected(call) else "call_settled"

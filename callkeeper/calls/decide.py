@@ -31,7 +31,7 @@ from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import Verdict, asks_meanwhile, judge, next_turn, table
 from callkeeper.calls.schedule.plan import automatic_left, must_read_first
 from callkeeper.calls.schedule.reads import put_off, read_or_wait
-from callkeeper.calls.settlement import age_out, close, confirm, is_lost
+from callkeeper.calls.settlement import age_out, close, confirm, is_endless, is_lost
 from callkeeper.calls.steps import (
     Check,
     Decline,
@@ -63,6 +63,9 @@ FOREIGN_WAIT = timedelta(seconds=60)
 UNKNOWN_WAIT = timedelta(seconds=2)
 """How often a call is looked at until the service has said whether its institution is active. It sends nothing."""
 
+ENDLESS_READ_S = 600.0
+"""How often a call is read that is listed for longer than calls are watched, in seconds."""
+
 WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
 
@@ -71,7 +74,7 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
     """Return the next step of a call."""
     if call.is_settled:
         return _rest(call, now)
-    lost = is_lost(call, book, now)
+    lost = is_lost(call, context, book, now)
     if call.life.phase is Phase.HINTED:
         return confirm(call, context, now, is_lost=lost)
     facts = facts_of(call, context.obstacles, book.policies, now, lists=book.lists)
@@ -313,13 +316,16 @@ def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, n
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
+    A call that does not end gets no checks, and a read every ten minutes.
     """
     obstacles, limit = context.obstacles, book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    is_held = facts.paused_entirely or check_obstacle(call, obstacles, book.policies) is not None
+    is_late = is_endless(call, book, now)
+    is_held = is_late or facts.paused_entirely or check_obstacle(call, obstacles, book.policies) is not None
     check_at = call.plan.next_check_at if not is_held and automatic_left(call, limit) > 0 else None
     if check_at is not None and check_at <= now:
         return read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
-    read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=book.reads_decided_s)
+    seldom_s = ENDLESS_READ_S if is_late else book.reads_decided_s
+    read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=seldom_s, is_late=is_late)
     if read_at <= now:
         return WATCH
     turn_at = next_turn(book, begun_at(call), now, call.institution_key)

@@ -10,6 +10,7 @@ FullAuthenticationUnenrolled, which later activities may overwrite, or takes the
 """
 
 from datetime import datetime, timedelta
+from math import inf
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -411,13 +412,22 @@ UNREAD_FOR_LONG = 8
 """Failed reads in a row after which a person has to look: 90 s. If all fail, there is an incident before."""
 
 
-def attention(call: Call) -> str:
+ENDLESS = "it never ends"
+"""The attention reason of a call that the queue lists for longer than calls are watched. Nobody can close it."""
+
+
+def attention(call: Call, longest_s: float = inf) -> str:
     """Return the most important reason for which a call needs a person; empty if it needs none.
 
-    A hinted call is left out: anyone who may push can invent one that was never listed.
+    A hinted call is left out: anyone who may push can invent one that was never listed. ``longest_s``: for how many seconds
+    calls are watched.
     """
-    is_unread = call.plan.reads_failed >= UNREAD_FOR_LONG and call.life.phase not in {Phase.HINTED, Phase.SETTLED}
-    return next(iter(attention_reasons(call)), UNREAD if is_unread else "")
+    life = call.life
+    is_open = life.phase not in {Phase.HINTED, Phase.SETTLED}
+    is_unread = is_open and call.plan.reads_failed >= UNREAD_FOR_LONG
+    went_on = call.saved_at - life.first_seen_at if call.saved_at and life.first_seen_at else timedelta()
+    is_endless = is_open and life.ended_at is None and went_on.total_seconds() > longest_s
+    return next(iter(attention_reasons(call)), UNREAD if is_unread else ENDLESS if is_endless else "")
 
 
 def needs_of(call: Call) -> str:

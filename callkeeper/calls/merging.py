@@ -15,7 +15,6 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan
 from callkeeper.calls.seen_folding import joined
 from callkeeper.calls.statement_folding import (
-    is_given_up,
     later,
     may_reopen,
     may_return,
@@ -90,8 +89,6 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
         [one for one in call.ledger.beside if not is_about(call, one)]
     )  # each record may have found the other
     call = replace(call, ledger=replace(call.ledger, beside=beside))
-    if is_given_up(call) and call.statements != before:
-        return returned(call)
     identity, distrusted = call.statements.identity, call.statements.distrusted
     word = distrusted if distrusted != before.distrusted else None
     is_distrusted = word is not None and may_reopen(call, EffectKind.REJECT, received_at(word, now))

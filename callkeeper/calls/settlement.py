@@ -160,16 +160,30 @@ def _give_up_distrust(call: Call, book: RuleBook, facts: Facts) -> Deed | None:
     return Establish(EffectKind.REJECT, EffectState.REFUSED, HELD_BACK)
 
 
-def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
+def is_endless(call: Call, book: RuleBook, now: datetime) -> bool:
+    """Tell whether a call has gone on for longer than calls are watched. It gets no checks, and is read now and then."""
+    born = _born(call)
+    return call.life.ended_at is None and born is not None and (now - born).total_seconds() > book.maximum_age_s
+
+
+def _born(call: Call) -> datetime | None:
+    return call.life.first_seen_at or call.life.listed_at or call.life.started_at
+
+
+def is_lost(call: Call, context: Context, book: RuleBook, now: datetime) -> bool:
     """Tell whether a call is too old, or not known to the service any more.
 
-    A person's statement gives it another minute. A reopened call is kept for a day, and so is one that a person
-    distrusted, until that was carried out: a pause may hold it up.
+    One that the queue lists is never too old, whatever a clock says, and no call is before a read that is due. A person's
+    statement gives it another minute. A reopened call is kept for a day, and so is one that a person distrusted, until that
+    was carried out: a pause may hold it up.
     """
     if call.statements.heard_at is not None and now - call.statements.heard_at <= WORD_FOR:
         return False
-    born = call.life.first_seen_at or call.life.listed_at or call.life.started_at
+    born, life = _born(call), call.life
     most = timedelta(seconds=book.maximum_age_s)
+    if is_endless(call, book, now) and context.obstacles.standing in {None, UNKNOWN}:
+        is_unread = call.plan.next_read_at is None or call.plan.next_read_at <= now
+        most = timedelta.max if is_unread or (life.listed_at is not None and not life.is_unlisted) else most
     if call.life.is_reopened:
         born, most = call.life.ended_at, HEARD_AFTER_END
     elif _waits_for_reject(call):

@@ -151,22 +151,17 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
 
 
 def may_return(call: Call) -> bool:
-    """Tell whether a call was settled because the service did not know it any more, without an end.
+    """Tell whether a call was settled without an end: the service did not know it any more, or did not list it for long.
 
-    Its queue, a push, or a person's statement reopens it. An expired hint was never known, so a push does not.
+    Its queue, a push, or a person's statement reopens it: it is read once. An expired hint was never known, so a push does
+    not.
     """
-    is_lost = call.life.not_found_since is not None and call.life.ended_at is None
-    return call.is_settled and is_lost and call.life.reason is not Reason.UNCONFIRMED
-
-
-def is_given_up(call: Call) -> bool:
-    """Tell whether a call was settled because it was too old, without an end. Only a person's statement reopens it."""
-    return call.life.reason is Reason.LOST and call.life.ended_at is None and not may_return(call)
+    return call.is_settled and call.life.ended_at is None and call.life.reason is not Reason.UNCONFIRMED
 
 
 def _read_soon(call: Call, now: datetime) -> Call:
     """Return a call that a person has just spoken about: it is read at once, also if it was lost or is about to be."""
-    if may_return(call) or is_given_up(call):
+    if may_return(call):
         call = returned(call)
     elif call.life.reason is Reason.UNCONFIRMED:
         call = hinted_anew(call)

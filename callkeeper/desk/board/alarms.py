@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.call_query import NEEDS_PERSON
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import (
+    ENDLESS,
     ENROLLED_AS_ANOTHER,
     GIVEN_UP,
     HELD_BACK,
@@ -273,6 +274,12 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
             "you must, and tell the service's operator."
         )
         return Words("Details cannot be read", advice)
+    if why == ENDLESS:
+        advice = (
+            "The queue lists it for more than four hours. It gets no checks, and is read every ten minutes. If nobody is on "
+            "the line, tell the service's operator."
+        )
+        return Words("Call never ends", advice)
     if why == NEWER:
         remedy = why.partition(": ")[2]
         return Words(title, f"{remedy.capitalize()}. This release leaves the call alone.")

@@ -11,7 +11,7 @@ from typing import Final
 
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, FilterWrong
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, UNREAD, attention, enroll_trouble
+from callkeeper.calls.effect_resolution import ENDLESS, ENROLLED_AS_ANOTHER, UNREAD, attention, enroll_trouble
 from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import BRIEF, meaning_of
@@ -220,8 +220,9 @@ def state_of(call: Call, book: RuleBook) -> CallState:
         or _by_verdict(call, facts, book)
         or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
     )
-    if attention(call) == UNREAD and not state.for_person:
-        state = replace(state, because=UNREAD, for_person=True)
+    why = attention(call, book.maximum_age_s)
+    if why in {UNREAD, ENDLESS} and not state.for_person:
+        state = replace(state, because=why, for_person=True)
     question = call.statements.open_question
     if question is None or state.name is StateName.UNRESOLVED:
         return state

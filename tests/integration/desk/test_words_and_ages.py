@@ -82,7 +82,10 @@ async def test_distrust_of_a_call_that_is_almost_given_up_outlasts_a_pause(short
 @pytest.mark.parametrize("by_alternate", [False, True])
 async def test_word_about_a_call_that_was_given_up_counts_under_either_id(short: DeskRig, by_alternate: bool) -> None:
     """The record under the alternate id is merged into the other one, which is then read and acted on."""
-    call = await short.begin_call(Happening(Kind.END, 2 * AGE_S), run_s=AGE_S + 100)
+    call = await short.begin_call(Happening(Kind.END, 2 * AGE_S), run_s=20)
+    faults = short.stage.sandbox.faults
+    faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body='{"success": true, "phoneCalls": []}'))
+    await short.run(AGE_S + 80)
     assert (await short.record(call)).life.reason is Reason.LOST
     voice_id = call.alternate_id if by_alternate else call.voice_id
     said = await short.http.post(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace as changed
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -9,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.effect_resolution import ENDLESS
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Verified
 from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.rules import load_rules
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
@@ -21,6 +24,7 @@ from tests.harness.virtual_time import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 40)
+NO_CALLS = '{"success": true, "phoneCalls": []}'
 TWO = [{"personId": "p-1", "name": "A"}, {"personId": "p-2", "name": "B"}]
 
 
@@ -326,14 +330,54 @@ async def test_call_that_could_not_be_read_is_not_lost(rig: Rig) -> None:
     assert (await rig.record(call)).life.phase is Phase.LIVE
 
 
-async def test_call_that_never_ends_is_lost_at_the_maximum_age(rig: Rig) -> None:
-    """Listed for ever, never ended: settled at the maximum age (D8)."""
+async def test_call_that_is_listed_for_ever_is_watched_and_told(rig: Rig) -> None:
+    """No checks, a read every ten minutes, and a person is told. What it shows counts; its end settles it (D8)."""
     rig.tools = changed(rig.tools, book=changed(rig.book, maximum_age_s=40))
     rig.shift.tools = rig.tools
-    call = await rig.begin_call(Happening(Kind.END, 500), run_s=62, is_pushed=False)
+    call = await rig.begin_call(Happening(Kind.RED, 3000), Happening(Kind.END, 4000), run_s=62)
+    before = rig.ledger(call)
+    await rig.run(1800)
+    assert (await rig.record(call)).life.phase is Phase.LIVE
+    assert list((await rig.queries.attention()).values()) == [ENDLESS]
+    after = rig.ledger(call)
+    assert (after["check"] - before["check"], after["read"] - before["read"]) in {(0, 2), (0, 3)}
+    await rig.run(2400)
+    assert (await rig.record(call)).life.reason is Reason.RED
+    assert not await rig.queries.attention()
+
+
+async def test_clock_that_jumps_while_all_workers_are_replaced_loses_no_listed_call(rig: Rig) -> None:
+    """Nobody can tell the jump from hours without a worker. The queue still lists the call, so it goes on."""
+    call = await rig.begin_call(Happening(Kind.END, 300), run_s=60)
+    record = await rig.record(call)
+    seen = record.life.first_seen_at
+    assert seen is not None
+    old = replace(record, life=replace(record.life, first_seen_at=seen - timedelta(hours=5)))
+    await rig.redis.hset(rig.store.keys.item(rig.call_id(call).member), "rec", encode_call(old))
+    await rig.run(120)
+    assert (await rig.record(call)).life.phase is Phase.LIVE
+    await rig.run(1000)
+    assert (await rig.record(call)).life.reason is Reason.UNDECIDED
+
+
+async def test_pushed_end_of_a_call_that_was_settled_without_one_is_read_once(rig: Rig) -> None:
+    """The queue had lost the call for hours, and it was settled. What its end shows is known from then on."""
+    rig.tools = changed(rig.tools, book=changed(rig.book, maximum_age_s=40))
+    rig.shift.tools = rig.tools
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=20)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
+    await rig.run(120)
     assert (await rig.record(call)).life.reason is Reason.LOST
-    await rig.run(62)
-    assert (await rig.record(call)).life.phase is Phase.SETTLED, "listing it again opens nothing"
+    before = rig.ledger(call)["read"]
+    await rig.push(call, "CallEnd")
+    await rig.run(20)
+    assert (await rig.record(call)).life.reason is Reason.LOST, "its record does not say that it has ended"
+    assert rig.ledger(call)["read"] == before + 1
+    rig.stage.happen(call, Kind.RED)
+    rig.stage.happen(call, Kind.END)
+    await rig.push(call, "CallEnd")
+    await rig.run(20)
+    assert (await rig.record(call)).life.reason is Reason.RED
 
 
 async def test_trail_tells_the_whole_story(rig: Rig) -> None:

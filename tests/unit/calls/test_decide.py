@@ -401,13 +401,14 @@ def test_decide_settles_for_the_strongest_reason(changes: dict[str, Any], reason
     assert next_deed(with_stored(ended, **changes)) == Settle(reason)
 
 
-def test_decide_gives_up_a_call_that_never_ends() -> None:
-    """At the maximum age a call is lost; one the service does not know any more after a minute (D8), if it is not listed.
+def test_decide_gives_up_a_call_that_is_listed_no_more() -> None:
+    """At the maximum age; and one that the service does not know any more after a minute (D8).
 
     The age counts from when we first saw the call: the service's clock may be hours behind.
     """
-    old = call(first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1))
+    old = call(first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1), is_unlisted=True, next_read_at=NOW + seconds(1))
     assert next_deed(old) == Settle(Reason.LOST)
+    assert next_deed(with_stored(old, is_unlisted=False, listed_at=NOW)) != Settle(Reason.LOST)
     assert next_deed(call(started_at=NOW - seconds(BOOK.maximum_age_s + 1))) != Settle(Reason.LOST)
     missing = call(not_found_since=NOW - seconds(61), is_unlisted=True)
     assert next_deed(missing) == Settle(Reason.LOST)
@@ -425,7 +426,7 @@ def test_decide_gives_up_a_call_that_never_ends() -> None:
 @pytest.mark.parametrize(
     "why",
     [
-        {"first_seen_at": NOW - seconds(BOOK.maximum_age_s + 1)},
+        {"first_seen_at": NOW - seconds(BOOK.maximum_age_s + 1), "is_unlisted": True, "next_read_at": NOW + seconds(1)},
         {"not_found_since": NOW - seconds(61), "is_unlisted": True},
     ],
     ids=["too old", "not found"],

@@ -36,6 +36,8 @@ from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, S
 from tests.records import facts_of_record, with_stored
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, word
 
+CONTEXT = Context(call().last_claim)
+
 HINT = Call(institution_key="cu-1", voice_id="v-1")
 
 
@@ -110,9 +112,21 @@ def test_age_of_a_call_counts_from_what_is_known_first(known: str) -> None:
     """From when it was first seen; records without that have a listing, or only the service's word."""
     born = NOW - seconds(BOOK.maximum_age_s)
     unknown = dict.fromkeys(("first_seen_at", "listed_at", "started_at"))
-    assert not is_lost(call(**{**unknown, known: born}), BOOK, NOW)
-    assert is_lost(call(**{**unknown, known: born - seconds(1)}), BOOK, NOW)
-    assert not is_lost(call(**unknown), BOOK, NOW)
+    went_on = {**unknown, "is_unlisted": True, "next_read_at": NOW + seconds(1)}
+    assert not is_lost(call(**{**went_on, known: born}), CONTEXT, BOOK, NOW)
+    assert is_lost(call(**{**went_on, known: born - seconds(1)}), CONTEXT, BOOK, NOW)
+    assert not is_lost(call(**unknown), CONTEXT, BOOK, NOW)
+
+
+def test_call_that_is_listed_is_never_too_old() -> None:
+    """Nor one whose read is due. If its queue is not listed any more, its age counts."""
+    old = call(first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1), next_read_at=NOW + seconds(1))
+    assert not is_lost(with_stored(old, listed_at=NOW - seconds(9999)), CONTEXT, BOOK, NOW)
+    unlisted = with_stored(old, listed_at=NOW - seconds(9999), is_unlisted=True)
+    assert is_lost(unlisted, CONTEXT, BOOK, NOW)
+    assert not is_lost(with_stored(unlisted, next_read_at=NOW), CONTEXT, BOOK, NOW)
+    foreign = Context(call(standing=FOREIGN).last_claim)
+    assert is_lost(with_stored(old, listed_at=NOW - seconds(9999)), foreign, BOOK, NOW)
 
 
 HELD = {"distrusted": word(), "end_seen_at": NOW}
@@ -136,19 +150,20 @@ HELD = {"distrusted": word(), "end_seen_at": NOW}
 def test_call_that_a_person_distrusted_is_kept_for_a_day(changes: dict[str, Any], waits: bool) -> None:
     """While a reject may still follow: a pause may hold it up. It counts from the end, or from the beginning."""
     known = call(**HELD | changes)
-    assert is_lost(known, BOOK, NOW + seconds(BOOK.maximum_age_s + 1)) is not waits
+    assert is_lost(known, CONTEXT, BOOK, NOW + seconds(BOOK.maximum_age_s + 1)) is not waits
     if waits:
-        assert not is_lost(known, BOOK, NOW + HEARD_AFTER_END)
-        assert is_lost(known, BOOK, NOW + HEARD_AFTER_END + seconds(1))
-        assert is_lost(with_stored(known, end_seen_at=None), BOOK, NOW - seconds(29) + HEARD_AFTER_END)
+        assert not is_lost(known, CONTEXT, BOOK, NOW + HEARD_AFTER_END)
+        assert is_lost(known, CONTEXT, BOOK, NOW + HEARD_AFTER_END + seconds(1))
+        unlisted = with_stored(known, end_seen_at=None, is_unlisted=True, next_read_at=NOW + 2 * HEARD_AFTER_END)
+        assert is_lost(unlisted, CONTEXT, BOOK, NOW - seconds(29) + HEARD_AFTER_END)
 
 
 def test_call_that_is_not_found_is_lost_unless_the_queue_has_just_listed_it() -> None:
     """A listing counts for three minutes, and after 20 s the queue is asked again."""
     missing = call(not_found_since=NOW - NOT_FOUND_FOR - seconds(1), listed_at=NOW - LISTED_FOR)
-    assert not is_lost(missing, BOOK, NOW)
-    assert is_lost(with_stored(missing, listed_at=NOW - LISTED_FOR - seconds(1)), BOOK, NOW)
-    assert is_lost(with_stored(missing, is_unlisted=True), BOOK, NOW)
+    assert not is_lost(missing, CONTEXT, BOOK, NOW)
+    assert is_lost(with_stored(missing, listed_at=NOW - LISTED_FOR - seconds(1)), CONTEXT, BOOK, NOW)
+    assert is_lost(with_stored(missing, is_unlisted=True), CONTEXT, BOOK, NOW)
     assert must_be_listed_again(missing, NOW)
     assert not must_be_listed_again(with_stored(missing, listed_at=NOW - seconds(20)), NOW)
     assert must_be_listed_again(with_stored(missing, listed_at=NOW - seconds(20.1)), NOW)

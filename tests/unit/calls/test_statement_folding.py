@@ -19,7 +19,6 @@ from callkeeper.calls.statement_folding import (
     NOT_APPLIED,
     UNSEEN,
     as_heard,
-    is_given_up,
     may_reopen,
     may_return,
     stronger,
@@ -214,24 +213,24 @@ LOST: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "returns", "is_over"),
+    ("changes", "returns"),
     [
-        ({}, True, False),
-        ({"not_found_since": None}, False, True),
-        ({"not_found_since": None, "reason": Reason.UNDECIDED}, False, False),
-        ({"end_seen_at": NOW}, False, False),
-        ({"end_seen_at": NOW, "not_found_since": None}, False, False),
-        ({"phase": Phase.LIVE, "reason": None}, False, False),
-        ({"phase": Phase.LIVE, "reason": None, "not_found_since": None}, False, False),
-        ({"reason": Reason.UNCONFIRMED}, False, False),
+        ({}, True),
+        ({"not_found_since": None}, True),
+        ({"not_found_since": None, "reason": Reason.UNRESOLVED}, True),
+        ({"end_seen_at": NOW}, False),
+        ({"end_seen_at": NOW, "not_found_since": None}, False),
+        ({"phase": Phase.LIVE, "reason": None}, False),
+        ({"phase": Phase.LIVE, "reason": None, "not_found_since": None}, False),
+        ({"reason": Reason.UNCONFIRMED}, False),
     ],
 )
-def test_call_that_was_lost_is_read_again_for_a_word(changes: dict[str, Any], returns: bool, is_over: bool) -> None:
+def test_call_that_was_lost_is_read_again_for_a_word(changes: dict[str, Any], returns: bool) -> None:
     """One that the service did not know any more, or that was too old; not one that has ended."""
     lost = call(**LOST | changes)
-    assert (may_return(lost), is_given_up(lost)) == (returns, is_over)
+    assert may_return(lost) == returns
     found, _ = heard(lost, said(CheckWish))
-    if returns or is_over:
+    if returns:
         expected = with_stored(lost, phase=Phase.LIVE, needs_verifying=True, reads_failed=0, **CLEARED)
     elif lost.life.reason is Reason.UNCONFIRMED:
         expected = with_stored(lost, phase=Phase.HINTED, **CLEARED)
@@ -369,14 +368,14 @@ def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() ->
     assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
 
 
-@pytest.mark.parametrize(("missing", "reason"), [(None, "call_given_up"), (NOW, "call_lost")])
-def test_word_about_a_call_that_is_over_says_why(missing: Any, reason: str) -> None:
+@pytest.mark.parametrize("missing", [None, NOW])
+def test_word_about_a_call_that_is_over_says_why(missing: Any) -> None:
     """What could not be sent for a call that was given up is told with the reason; it is not said to have ended."""
     folded, lines = fold_note(call(), Distrusted(operator="ann", said_at=NOW, wish="1" * 32), NOW)
     over = with_fields(
         folded, life=with_fields(folded.life, phase=Phase.SETTLED, reason=Reason.LOST, not_found_since=missing)
     )
-    assert status_of(over, lines, lines[0]) == ActionStatus(ActionState.HELD, (reason,))
+    assert status_of(over, lines, lines[0]) == ActionStatus(ActionState.HELD, ("call_lost",))
 
 
 @pytest.mark.parametrize("why", [{}, {"not_found_since": NOW}], ids=["too old", "not found"])
