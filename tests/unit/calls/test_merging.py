@@ -290,7 +290,7 @@ GONE = {"end_seen_at": None, "reason": Reason.UNDECIDED, "not_found_since": NOW}
         (LATER, {"distrusted": word()}, Phase.ENDED),
         (LATER, {"identity": verified()}, Phase.SETTLED),
         (LATER, {"check_wish": word()}, Phase.SETTLED),
-        (GIVEN_UP, {}, Phase.SETTLED),
+        (GIVEN_UP, {}, Phase.LIVE),
         (GIVEN_UP, {"check_wish": word()}, Phase.LIVE),
         (GONE, {}, Phase.LIVE),
     ],

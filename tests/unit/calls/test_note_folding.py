@@ -58,7 +58,7 @@ def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -
 @pytest.mark.parametrize("note", [PUSHED, LISTED, Unlisted(listed_at=NOW)], ids=["pushed", "listed", "unlisted"])
 def test_fold_of_a_late_hint_leaves_a_settled_call_settled(note: Note) -> None:
     """A push or listing that arrives after the end does not reopen the call (B2)."""
-    settled = call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, next_read_at=None)
+    settled = call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, next_read_at=None, end_seen_at=NOW)
     folded, _ = fold_note(settled, note, NOW)
     assert (folded.life.phase, folded.plan.next_read_at) == (Phase.SETTLED, None)
 

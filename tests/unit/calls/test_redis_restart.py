@@ -237,8 +237,8 @@ def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
 
 def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
     """The writes that Redis lost may have reopened it: checks of that time count. For any other settled call, none do."""
-    ended = with_stored(watched(SHIPPED), saved_at=START, phase=Phase.SETTLED)
-    lost = replace(ended, life=replace(ended.life, reason=Reason.LOST, not_found_since=START))
+    ended = with_stored(watched(SHIPPED), saved_at=START, phase=Phase.SETTLED, end_seen_at=START)
+    lost = replace(ended, life=replace(ended.life, reason=Reason.LOST, ended_at=None))
     assert charge_lost_writes(lost, BOOK, LostWrites(None, at(60))).plan.checks_used > lost.plan.checks_used
     assert charge_lost_writes(ended, BOOK, LostWrites(None, at(60))) == ended
 
