@@ -177,6 +177,7 @@ fix: $(STAMP) ## Format and repair what the linter can repair
 
 generate: $(STAMP) ## Write every page and index that is made from the code
 	@mkdir -p $(BUILD)
+	$(BIN)/python -m callkeeper.app.causes_document
 	$(BIN)/python -m callkeeper.app.documents rules > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
 	$(BIN)/python -m callkeeper.app.documents > $(BUILD)/generated && mv $(BUILD)/generated docs/configuration.md
 	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json

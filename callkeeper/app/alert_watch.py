@@ -22,7 +22,7 @@ from callkeeper.app.alert_sender import AlertSender
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import AlertSettings, StoreSettings
 from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from callkeeper.calls.incident import IncidentKind, Weight
+from callkeeper.calls.causes import REDIS_AWAY, IncidentKind
 from callkeeper.calls.incident_detection import found_in, incidents_of, symptoms_of
 from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader
@@ -43,12 +43,12 @@ connections, as that of web in deploy/kubernetes does."""
 
 SETTING: Final = "CALLKEEPER_ALERT_URLS"
 
-REDIS_AWAY: Final = Alert(
-    key="redis_away",
-    title="Redis does not answer",
-    advice="Pushes are answered with 503 and no call is moved.",
-    weight=Weight.PAGE,
-    section="incident-redis-away",
+_REDIS_AWAY: Final = Alert(
+    key=REDIS_AWAY.name,
+    title=REDIS_AWAY.title,
+    advice=f"{REDIS_AWAY.see} {REDIS_AWAY.do}",
+    weight=REDIS_AWAY.weight,
+    section=REDIS_AWAY.section,
 )
 
 _AWAY: Final = (RedisError, OSError)
@@ -150,7 +150,7 @@ class AlertWatch:
             signals = await reader.read(now=self._clock() if self._clock else None)
             attention = await state.attention()
         except _AWAY:
-            self._own = watched(self._own, [REDIS_AWAY], now)
+            self._own = watched(self._own, [_REDIS_AWAY], now)
             await self._notify(None, self._own, now)
             return
         alerts = alerts_of(incidents_of(signals), attention)

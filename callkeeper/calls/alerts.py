@@ -14,16 +14,9 @@ from typing import Final
 
 import msgspec
 
+from callkeeper.calls.causes import CAUSES, FIRES_AFTER, IncidentKind, Weight
 from callkeeper.calls.effect_resolution import without_service_words
-from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
-
-FIRES_AFTER: Final = timedelta(seconds=15)
-"""A problem that passes sooner is not reported: a worker that is replaced, a request that is repeated."""
-
-DEPLOYED_WITHIN: Final = timedelta(minutes=10)
-"""While a deployment replaces processes, their rules and settings differ. This is reported if it lasts longer."""
-
-_OF_DEPLOYMENTS: Final = frozenset({IncidentKind.RULES_DIFFER, IncidentKind.SETTINGS_DIFFER})
+from callkeeper.calls.incident import Incident, merged
 
 ENDS_AFTER: Final = timedelta(seconds=10)
 """A problem must be gone for this long before its end is reported, because it may come back."""
@@ -57,6 +50,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     institutions: tuple[str, ...] = ()
     is_acknowledged: bool = False
     began_at: datetime | None = None
+    told_after_s: float = FIRES_AFTER.total_seconds()
 
 
 class AlertTold(msgspec.Struct, frozen=True):
@@ -131,12 +125,12 @@ class AlertMessage:
 
 
 def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> list[Alert]:
-    """Return what is wrong. Notes are left out. ``attention``: the reason why each member needs a person."""
+    """Return what is wrong. ``attention``: the reason why each member needs a person."""
     incidents = list(incidents)
     found = []
     for is_acknowledged in (False, True):
         same = [replace(one, acknowledged=None) for one in incidents if bool(one.acknowledged) is is_acknowledged]
-        found += [_of_incident(one, is_acknowledged) for one in merged(same) if one.weight is not Weight.NOTE]
+        found += [_of_incident(one, is_acknowledged) for one in merged(same)]
     if attention:
         reasons = Counter(map(without_service_words, attention.values()))
         listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items())[:10])
@@ -162,12 +156,13 @@ def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
         title=incident.title,
         advice=f"{incident.advice} Last error: {incident.last_error}." if incident.last_error else incident.advice,
         weight=incident.weight,
-        section=incident.kind.section,
+        section=incident.section,
         institution_key=incident.institution_key,
         size=max(1, len(incident.institutions)),
         institutions=incident.institutions,
         is_acknowledged=is_acknowledged,
         began_at=incident.since,
+        told_after_s=CAUSES[incident.kind].told_after.total_seconds(),
     )
 
 
@@ -247,7 +242,7 @@ def messages(
 def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
     if open_alert.alert.is_acknowledged or not target.wants(open_alert.alert):
         return False
-    if now - open_alert.since < (DEPLOYED_WITHIN if open_alert.alert.key in _OF_DEPLOYMENTS else FIRES_AFTER):
+    if now - open_alert.since < timedelta(seconds=open_alert.alert.told_after_s):
         return False
     sent = open_alert.told.get(target.name)
     if sent is None or not sent.is_sure:

@@ -3,98 +3,46 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 from callkeeper.calls.acknowledgement import Acknowledgement
-
-
-class IncidentKind(StrEnum):
-    """What can be wrong, causes first."""
-
-    REDIS_REFUSES = "redis_refuses"
-    REDIS_REPLACED = "redis_replaced"
-    NOT_STARTED = "not_started"
-    NO_WORKER = "no_worker"
-    NO_WEB = "no_web"
-    ACCOUNT_SHARED = "account_shared"
-    LOGIN_REFUSED = "login_refused"
-    SERVICE_AWAY = "service_away"
-    WORKER_CUT_OFF = "worker_cut_off"
-    RATE_LIMITED = "rate_limited"
-    SERVICE_SLOW = "service_slow"
-    INSTITUTION_AWAY = "institution_away"
-    INSTITUTION_REFUSED = "institution_refused"
-    LISTING_REFUSED = "listing_refused"
-    STANDING_UNCONFIRMED = "standing_unconfirmed"
-    LATE = "late"
-    LIMIT_TOO_LOW = "limit_too_low"
-    PUSHES_REFUSED = "pushes_refused"
-    NO_PUSH = "no_push"
-    REPLICA_BEHIND = "replica_behind"
-    RECEIVER_AWAY = "receiver_away"
-    ARCHIVE_AWAY = "archive_away"
-    RULES_DIFFER = "rules_differ"
-    SETTINGS_DIFFER = "settings_differ"
-    CLOCKS_APART = "clocks_apart"
-    VERSIONS_DIFFER = "versions_differ"
-    NO_RESULTS = "no_results"
-    NOT_LISTED = "not_listed"
-    REQUESTS_FAIL = "requests_fail"
-    NOT_ACTIVE = "not_active"
-    POLICIES_UNKNOWN = "policies_unknown"
-    ASSUMPTION_WRONG = "assumption_wrong"
-    WORKER_VANISHED = "worker_vanished"
-    EMERGENCY_LOGIN = "emergency_login"
-
-    @property
-    def section(self) -> str:
-        """Return the heading of its section in docs/operations.md, as an anchor."""
-        return f"incident-{self.value.replace('_', '-')}"
-
-
-class Weight(StrEnum):
-    """How much an incident matters: a person is needed now, in the morning, or only has to know."""
-
-    PAGE = "page"
-    TICKET = "ticket"
-    NOTE = "note"
-
-
-_NOTES: Final = frozenset({IncidentKind.VERSIONS_DIFFER})
-_PAGES: Final = frozenset(
-    {
-        IncidentKind.REDIS_REFUSES,
-        IncidentKind.REDIS_REPLACED,
-        IncidentKind.NO_WORKER,
-        IncidentKind.NO_WEB,
-        IncidentKind.ACCOUNT_SHARED,
-        IncidentKind.LOGIN_REFUSED,
-        IncidentKind.SERVICE_AWAY,
-        IncidentKind.LATE,
-        IncidentKind.PUSHES_REFUSED,
-    }
-)
+from callkeeper.calls.causes import CAUSES, IncidentKind, Weight
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One problem: what it is, what to do, for which institution, and since when if known.
+    """One problem: its cause, what is seen of it now, for which institution, and since when if known.
 
-    ``institutions``: those of several equal incidents that were merged into this one. ``last_error``: its words, if
-    requests fail. ``acknowledged``: by whom, if people asked not to be told of it again. ``limited_advice``: the advice
-    for people who are limited to institutions, if ``advice`` names others.
+    ``detail`` are whole sentences, which stand before what the cause says. ``headline`` and ``remedy`` replace its title and
+    what to do. ``institutions``: those of several equal incidents that were merged into this one. ``last_error``: its
+    words, if requests fail. ``acknowledged``: by whom, if people asked not to be told of it again. ``limited_detail``:
+    the detail for people who are limited to institutions, if ``detail`` names others.
     """
 
     kind: IncidentKind
-    title: str
-    advice: str
+    detail: str = ""
     institution_key: str = ""
     since: datetime | None = None
     institutions: tuple[str, ...] = ()
     last_error: str = ""
     acknowledged: Acknowledgement | None = None
-    limited_advice: str = ""
+    limited_detail: str = ""
+    headline: str = ""
+    remedy: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.headline or CAUSES[self.kind].title
+
+    @property
+    def advice(self) -> str:
+        """Return what is seen and what to do, in a few sentences."""
+        return f"{self.detail} {self.remedy or CAUSES[self.kind].do}".strip()
+
+    @property
+    def section(self) -> str:
+        """Return the anchor of its section in docs/operations.md."""
+        return CAUSES[self.kind].section
 
     @property
     def known(self) -> str:
@@ -104,9 +52,9 @@ class Incident:
     @property
     def weight(self) -> Weight:
         """Return how much it matters. Refused pushes of one institution can wait: its calls are found by the queue."""
-        is_of_some = bool(self.institution_key or self.institutions)
-        is_page = self.kind in _PAGES and not (self.kind is IncidentKind.PUSHES_REFUSED and is_of_some)
-        return Weight.PAGE if is_page else Weight.NOTE if self.kind in _NOTES else Weight.TICKET
+        if self.kind is IncidentKind.PUSHES_REFUSED and (self.institution_key or self.institutions):
+            return Weight.TICKET
+        return CAUSES[self.kind].weight
 
 
 MERGED_FROM: Final = 3
@@ -126,19 +74,32 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
             together += group
             continue
         since = min((incident.since for incident in group if incident.since is not None), default=None)
-        shared = shared_advice((incident.institution_key, incident.advice) for incident in group)
-        advice = f"{len(keys)} institutions: {named(keys)}. {shared}"
+        shared = shared_text((incident.institution_key, incident.detail) for incident in group)
+        detail = f"{len(keys)} institutions: {named(keys)}. {shared}".strip()
         last_error = named({incident.last_error for incident in group if incident.last_error}, most=2)
         together.append(
-            replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, last_error=last_error)
+            replace(group[0], detail=detail, institution_key="", since=since, institutions=keys, last_error=last_error)
         )
     return together
 
 
-def shared_advice(advices: Iterable[tuple[str, str]]) -> str:
-    """Return the advice of merged incidents, given by institution. If it differs, it is the first one's and says so."""
-    (key, first), *others = advices
-    return first if all(advice == first for _, advice in others) else f"Of {key}: {first}"
+def shared_text(texts: Iterable[tuple[str, str]]) -> str:
+    """Return what is said of several institutions. If it differs, it is what is said of the first one, and says so."""
+    (key, first), *others = texts
+    return first if all(text == first for _, text in others) else f"Of {key}: {first}"
+
+
+def folded(found: Iterable[Incident]) -> list[Incident]:
+    """Return incidents with those of one cause and place as one: with the details of all, since the first."""
+    by_place: dict[tuple[IncidentKind, str], Incident] = {}
+    for one in found:
+        first = by_place.setdefault((one.kind, one.institution_key), one)
+        if first is not one and one.detail not in first.detail:
+            since = min((at for at in (first.since, one.since) if at is not None), default=None)
+            by_place[one.kind, one.institution_key] = replace(
+                first, detail=f"{first.detail} {one.detail}".strip(), since=since, remedy="", limited_detail=""
+            )
+    return list(by_place.values())
 
 
 _NAMED: Final = 8

@@ -1,7 +1,7 @@
 """What is wrong with the installation now, causes before symptoms. A pure function of `callkeeper.calls.metrics.signals`.
 
-The board, the doctor, the metrics and the alerts all use this list. Each kind has a section in docs/operations.md. An
-incident ends with its cause, so nothing here is counted over a longer time than the end of the cause takes to show.
+The board, the doctor, the metrics and the alerts all use this list. `causes` says what each kind means. An incident ends
+with its cause, so nothing here is counted over a longer time than the end of the cause takes to show.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +11,10 @@ from itertools import chain
 from typing import Final
 
 from callkeeper.calls.acknowledgement import acknowledgement_of
-from callkeeper.calls.incident import Incident, IncidentKind, named
+from callkeeper.calls.causes import CAUSES, NOT_ALLOWED, NOT_LISTABLE, IncidentKind
+from callkeeper.calls.incident import Incident, folded, named
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
+from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals, Vanished
 from callkeeper.calls.missing_pushes import missing_pushes
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.process_differences import process_differences
@@ -62,7 +63,7 @@ def incidents_of(signals: Signals) -> list[Incident]:
 
 def found_in(signals: Signals) -> list[Incident]:
     """Return what is wrong, causes first, with the symptoms of other incidents."""
-    found = list(
+    found = folded(
         chain(
             _redis(signals),
             _processes(signals),
@@ -80,7 +81,7 @@ def found_in(signals: Signals) -> list[Incident]:
 
 def symptoms_of(found: Iterable[Incident]) -> frozenset[IncidentKind]:
     """Return the kinds that follow from what was found. While it lasts, nobody can tell whether they are over."""
-    return frozenset().union(*(_SYMPTOMS.get(incident.kind, frozenset()) for incident in found))
+    return frozenset(kind for one in found for kind in CAUSES[one.kind].hides)
 
 
 def _detailed(incident: Incident, signals: Signals) -> Incident:
@@ -92,61 +93,28 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
     error = error_behind(kind, key, signals.errors)
     if error is None:
         return incident
+    incident = replace(incident, last_error=error.words.rstrip("."))
     words = fault_words(error.fault) if kind in _BY_FAULT else None
-    title, advice = words or (incident.title, incident.advice)
-    return replace(incident, last_error=error.words.rstrip("."), title=title, advice=advice)
+    return incident if words is None else replace(incident, headline=words[0], detail="", remedy=words[1])
 
 
 _EVENTS: Final = frozenset({_K.EMERGENCY_LOGIN, _K.REDIS_REPLACED})
 """They happen at one moment and are shown for some time. Who knows of one does not know of the next."""
 
-_BY_FAULT: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED})
-_OF_AN_OUTAGE: Final = frozenset(
-    {
-        *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED, _K.NO_PUSH),
-        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED, _K.LIMIT_TOO_LOW, _K.WORKER_CUT_OFF),
-    }
-)
-_SYMPTOMS: Final = {
-    # Processes cannot report to a Redis that refuses writes.
-    _K.REDIS_REFUSES: frozenset(
-        {
-            *(_K.NO_WORKER, _K.NO_WEB, _K.WORKER_VANISHED, _K.LATE, _K.NO_PUSH),
-            *(_K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.SETTINGS_DIFFER),
-        }
-    ),
-    _K.NO_WORKER: frozenset({_K.LATE}),
-    _K.NO_WEB: frozenset({_K.NO_PUSH, _K.PUSHES_REFUSED}),
-    _K.LOGIN_REFUSED: _OF_AN_OUTAGE | {_K.SERVICE_AWAY, _K.INSTITUTION_REFUSED},
-    _K.SERVICE_AWAY: _OF_AN_OUTAGE,
-    _K.SERVICE_SLOW: frozenset({_K.LATE}),
-}
+_BY_FAULT: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_FAILS})
 
 
 def _redis(signals: Signals) -> Iterator[Incident]:
     if signals.refusal is not None:
         words = REFUSALS[signals.refusal]
-        advice = f"{words.advice} Meanwhile pushes get 503 and calls are not handled. More workers do not help."
-        yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
+        yield Incident(_K.REDIS_REFUSES, words.advice, headline=f"Redis refuses writes: {words.what}")
     replaced = signals.replaced
     is_told = replaced is not None and replaced.is_empty and replaced.restored  # by the pause, until it is resumed
     is_recent = replaced is not None and not is_told and signals.now - replaced.at <= REPLACED_SHOWN
     if replaced is not None and (replaced.standing or replaced.again or is_recent):
-        lost = (
-            "Everything in it is gone: users, desk tokens and sessions, the audit log and settled calls that are not in the "
-            "archive. Add users and tokens again. Live calls are found again, and their checks count as spent. "
-            if replaced.is_empty
-            else "It is an older one, or was restarted without its last writes. Users, desk tokens and sessions that were "
-            "removed since are valid again: remove them again. What was added since may be gone, also audit lines and "
-            "outcomes. Live calls are read again. "
-        )
-        yield Incident(
-            _K.REDIS_REPLACED,
-            "Redis was replaced",
-            lost + _restored(replaced),
-            since=replaced.at,
-            limited_advice=f"{lost}The pauses that are in force are shown.",
-        )
+        lost = "Everything in it is gone." if replaced.is_empty else "It is an older one, or was restarted without its last writes."
+        detail, limited = f"{lost} {_restored(replaced)}", f"{lost} The pauses that are in force are shown."
+        yield Incident(_K.REDIS_REPLACED, detail, since=replaced.at, limited_detail=limited)
 
 
 def _restored(replaced: Replaced) -> str:
@@ -156,8 +124,8 @@ def _restored(replaced: Replaced) -> str:
     if replaced.again:
         told.append(f"In force now, and not before Redis was replaced: the pause of {_places(replaced.again)}.")
     if not told:
-        return "No process remembers a pause that is missing now. If you had paused something, pause it again."
-    return f"{' '.join(told)} Resume what is no longer needed."
+        return "No process remembers a pause that is missing now."
+    return " ".join(told)
 
 
 def _places(keys: Sequence[str]) -> str:
@@ -165,21 +133,49 @@ def _places(keys: Sequence[str]) -> str:
 
 
 def _processes(signals: Signals) -> Iterator[Incident]:
-    yield from _not_started(signals)
     yield from _none_alive(signals)
+    yield from _gone(signals)
     yield from _account_shared(signals)
     yield from _cut_off(signals)
     yield from process_differences(signals)
 
 
-def _not_started(signals: Signals) -> Iterator[Incident]:
-    gone = [one for one in signals.unstarted if signals.now - one.at <= timedelta(seconds=UNSTARTED_KEPT_S)]
+def _gone(signals: Signals) -> Iterator[Incident]:
+    """Find processes that did not start, and those that vanished and were not replaced.
+
+    If none of a kind is left, that is an incident of its own, which names the last one.
+    """
+    recent = [one for one in signals.unstarted if signals.now - one.at <= timedelta(seconds=UNSTARTED_KEPT_S)]
+    alive = {process.kind for process in signals.processes}
+    vanished = [one for kind in ("worker", "web") if kind in alive for one in _unreplaced(signals, kind)]
+    gone = [one.at for one in recent] + [one.at for one in vanished]
     if not gone:
         return
-    names = named({f"{one.kind} on {one.host}" for one in gone})
-    advice = f"The rules or settings have errors: {names}. The log there names each. Correct them and start it again."
-    title = f"{len(gone)} processes did not start" if len(gone) > 1 else f"A {gone[0].kind} process did not start"
-    yield Incident(_K.NOT_STARTED, title, advice, since=min(one.at for one in gone))
+    told = []
+    if recent:
+        told.append(f"Did not start: {named({f'{one.kind} on {one.host}' for one in recent})}.")
+    if vanished:
+        names = {f"{one.kind} {one.name} on {one.host} at {one.at:%H:%M:%S} UTC" for one in vanished}
+        told.append(f"Vanished: {named(names, most=4)}.")
+    headline = f"{len(gone)} processes are gone" if len(gone) > 1 else ""
+    yield Incident(_K.PROCESS_GONE, " ".join(told), since=min(gone), headline=headline)
+
+
+def _unreplaced(signals: Signals, kind: str) -> Sequence[Vanished]:
+    """Return the processes of a kind that vanished, without those for which another one was started since.
+
+    A process that has replaced one, which is forgotten then, replaces no other.
+    """
+    gone = sorted((one for one in signals.vanished if one.kind == kind), key=lambda one: one.at)
+    started = sorted(one.since for one in signals.processes if one.kind == kind and not one.has_replaced)
+    left = []
+    for one in gone:
+        later = next((at for at in started if at > one.at), None)
+        if later is None:
+            left.append(one)
+        else:
+            started.remove(later)
+    return left
 
 
 def _none_alive(signals: Signals) -> Iterator[Incident]:
@@ -192,16 +188,13 @@ def _none_alive(signals: Signals) -> Iterator[Incident]:
         due = f"{signals.due} due. " if signals.due else ""
         loss = "Pushes are recorded, but calls are not handled" if "web" in alive else "Calls are not handled"
         last_at, hint = _last_vanished(signals, "worker")
-        yield Incident(_K.NO_WORKER, "No worker is alive", f"{due}{loss}. Start workers.{hint}", since=last_at)
+        yield Incident(_K.NO_WORKER, f"{due}{loss}.{hint}", since=last_at)
     if "web" not in alive:
         are_found = "workers find their calls in the queue some seconds later"
         will_be = "their calls are found in the queue once a worker runs"
         last_at, hint = _last_vanished(signals, "web")
-        advice = (
-            f"Pushes are lost, because the service sends each only once; {are_found if 'worker' in alive else will_be}. "
-            f"The board and the desk API do not answer. Start callkeeper web.{hint}"
-        )
-        yield Incident(_K.NO_WEB, "No web process is alive", advice, since=last_at)
+        found = are_found if "worker" in alive else will_be
+        yield Incident(_K.NO_WEB, f"Pushes are lost; {found}.{hint}", since=last_at)
 
 
 def _last_vanished(signals: Signals, kind: str) -> tuple[datetime | None, str]:
@@ -216,12 +209,8 @@ def _account_shared(signals: Signals) -> Iterator[Incident]:
     """Find other installations with our account: one that began to work while Redis was away was not kept from it."""
     prefixes = {prefix for one in signals.processes if one.doing for prefix in one.doing.shares_account_with}
     if prefixes:
-        advice = (
-            f"Workers with CALLKEEPER_REDIS_PREFIX={named(prefixes)} in this Redis use our service account for the same "
-            "institutions: each call is checked, enrolled and rejected twice. If that prefix is misspelled, correct it; "
-            "else stop the workers of one installation, or give each its own CALLKEEPER_INSTITUTIONS."
-        )
-        yield Incident(_K.ACCOUNT_SHARED, "Another installation works with our account", advice)
+        detail = f"Workers with CALLKEEPER_REDIS_PREFIX={named(prefixes)} in this Redis act at the same institutions."
+        yield Incident(_K.ACCOUNT_SHARED, detail)
 
 
 def _cut_off(signals: Signals) -> Iterator[Incident]:
@@ -233,60 +222,46 @@ def _cut_off(signals: Signals) -> Iterator[Incident]:
             foreign.add(process.doing.foreign_answer)
     if not since:
         return
-    title = f"Worker {next(iter(since))} cannot" if len(since) == 1 else f"{len(since)} workers cannot"
+    who = f"Worker {next(iter(since))} cannot" if len(since) == 1 else f"{len(since)} workers cannot"
     instead = f" Something between it and the service answers: {named(foreign - {''})}." if foreign - {""} else ""
-    advice = (
-        f"{named(since)}: no request is answered there, or none over a new connection, and others are.{instead} The fault "
-        "is on that host: its network, firewall, NAT, proxy, name server, certificates, or CALLKEEPER_SERVICE_URL. The "
-        "others do its work. It tries every two seconds and works on by itself; if that takes long, stop it."
-    )
-    yield Incident(_K.WORKER_CUT_OFF, f"{title} reach the service; others can", advice, since=min(since.values()))
+    detail = f"{named(since)}: no request is answered there, or none over a new connection, and others are.{instead}"
+    headline = f"{who} reach the service; others can"
+    yield Incident(_K.WORKER_CUT_OFF, detail, since=min(since.values()), headline=headline)
 
 
 def _service(signals: Signals) -> Iterator[Incident]:
     refused_at = signals.last.at(figure.LOGINS, "LoginRefused")
     accepted_at = signals.last.at(figure.LOGINS, "answered")
     if refused_at and signals.now - refused_at < _LONGEST_GATE and (accepted_at is None or accepted_at < refused_at):
-        advice = (
-            "Compare the service account's settings with the credentials from onboarding, correct them and restart the "
-            "workers. If the fault was the service's and is corrected, run: callkeeper service retry."
-        )
         since = first_refusal(signals.errors.get((ErrorArea.LOGIN, ACCOUNT)), accepted_at, refused_at)
-        yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=since)
+        yield Incident(_K.LOGIN_REFUSED, since=since)
     away = {breaker.institution_key for breaker in signals.breakers if breaker.scope.kind is EndpointKind.CALLS}
     for breaker in signals.breakers:
         if breaker.scope.kind is EndpointKind.CALLS or breaker.institution_key not in away:
             yield _left_alone(breaker)
     if _is_slow(signals):
-        advice = f"Every request of the last seconds took longer than {SLOW_S:g} s. Checks come late; ask its operator."
-        yield Incident(_K.SERVICE_SLOW, "The service is slow", advice)
+        yield Incident(_K.SERVICE_SLOW, f"Every request of the last seconds took longer than {SLOW_S:g} s.")
 
 
 _WITHOUT_A_QUEUE: Final = (
     "Calls without a push are not found, and nobody is assigned to new calls, because candidates come with the queue"
 )
+_UNLISTED: Final = "The service does not list an institution's calls"
 
 
 def _left_alone(breaker: Breaker) -> Incident:
     key, since = breaker.institution_key, breaker.since
     if breaker.scope.kind is EndpointKind.QUEUE:
-        title = "The service does not list an institution's calls" if key else "The service does not list calls"
-        advice = f"{_WITHOUT_A_QUEUE}: {breaker.words}."
-        return Incident(_K.LISTING_REFUSED, title, advice, key, since)
+        headline = _UNLISTED if key else "The service does not list calls"
+        detail = f"{_WITHOUT_A_QUEUE}: {breaker.words}."
+        return Incident(_K.INSTITUTION_FAILS, detail, key, since, headline=headline)
     if breaker.scope.kind is EndpointKind.CHECK:
-        advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
-        return Incident(_K.NO_RESULTS, "Checks bring no results", advice, key, since)
+        return Incident(_K.NO_RESULTS, f"Its calls are handled, but further checks wait: {breaker.words}.", key, since)
     if breaker.why is RequestResult.PAUSE:
-        advice = (
-            f"No requests are sent until then: {breaker.words}. If it lasts, ask the service's operator for the allowed "
-            "rate, and set CALLKEEPER_SERVICE_RPS."
-        )
-        return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
+        return Incident(_K.RATE_LIMITED, f"No requests are sent until then: {breaker.words}.", key, since)
     if breaker.scope == WHOLE:
-        advice = f"Calls are not handled until it answers again: {breaker.words}."
-        return Incident(_K.SERVICE_AWAY, "The service is away", advice, since=since)
-    advice = f"Its calls wait; other institutions are not affected: {breaker.words}."
-    return Incident(_K.INSTITUTION_AWAY, "The service fails for an institution", advice, key, since)
+        return Incident(_K.SERVICE_AWAY, f"Calls are not handled until it answers again: {breaker.words}.", since=since)
+    return Incident(_K.INSTITUTION_FAILS, f"Its calls wait: {breaker.words}.", key, since)
 
 
 def _is_slow(signals: Signals) -> bool:
@@ -304,8 +279,7 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
     yield from _unlisted(signals)
     yield from _unconfirmed(signals)
     if signals.late_s > LATE_S:
-        advice = f"{signals.due} due, the first for {signals.late_s:.0f} s. Start more workers, or look at their logs."
-        yield Incident(_K.LATE, "Calls are late", advice)
+        yield Incident(_K.LATE, f"{signals.due} due, the first for {signals.late_s:.0f} s.")
     yield from _listed_rarely(signals)
 
 
@@ -322,22 +296,20 @@ def _listed_rarely(signals: Signals) -> Iterator[Incident]:
     }
     ages = [age for age in answered.values() if LISTED_RARELY < age < LISTED_NO_MORE]
     if ages:
-        advice = (
+        detail = (
             f"{quantity(len(ages), 'queue')} waited over a minute for a listing, up to {max(ages).total_seconds():.0f} s: "
-            "calls without a push are found so late. Ask the service for a higher rate (CALLKEEPER_SERVICE_RPS)."
+            "calls without a push are found so late."
         )
-        yield Incident(_K.LIMIT_TOO_LOW, "The request limit is too low", advice)
+        yield Incident(_K.RATE_LIMITED, detail, headline="The request limit is too low")
 
 
 def _barred(signals: Signals) -> Iterator[Incident]:
     for key in sorted({bar.institution_key for bar in signals.barred}):
         bars = [bar for bar in signals.barred if bar.institution_key == key]
-        advice = (
-            f"It answers {', '.join(sorted(bar.operation for bar in bars))} with 401 although the token is good. Other "
-            "institutions are not affected. Ask the service's operator what the account may do there."
-        )
-        since = min(bar.since for bar in bars)
-        yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
+        operations = ", ".join(sorted(bar.operation for bar in bars))
+        detail = f"It answers {operations} with 401 although the token is good."
+        since, (headline, remedy) = min(bar.since for bar in bars), NOT_ALLOWED
+        yield Incident(_K.INSTITUTION_FAILS, detail, key, since, headline=headline, remedy=remedy)
 
 
 def _unlisted(signals: Signals) -> Iterator[Incident]:
@@ -352,30 +324,26 @@ def _unlisted(signals: Signals) -> Iterator[Incident]:
         at = _unanswered_at(signals, key)
         match max(at, key=at.__getitem__):
             case "busy":
-                kind, title = _K.RATE_LIMITED, "The service limits our requests"
-                ask = (
-                    "Its queue is answered with 429. Ask the service's operator for the allowed rate, and set "
-                    "CALLKEEPER_SERVICE_RPS."
-                )
+                yield Incident(_K.RATE_LIMITED, f"{_WITHOUT_A_QUEUE}: it is answered with 429.", key, since)
             case "refused":
-                kind, title = _K.LISTING_REFUSED, "The service refuses to list an institution's calls"
-                ask = "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
+                headline, remedy = NOT_LISTABLE
+                yield Incident(
+                    _K.INSTITUTION_FAILS, f"{_WITHOUT_A_QUEUE}.", key, since, headline=headline, remedy=remedy
+                )
             case _:
-                kind, title = _K.LISTING_REFUSED, "The service does not list an institution's calls"
-                ask = "Ask the service's operator."
-        yield Incident(kind, title, f"{_WITHOUT_A_QUEUE}. {ask}", key, since)
+                yield Incident(_K.INSTITUTION_FAILS, f"{_WITHOUT_A_QUEUE}.", key, since, headline=_UNLISTED)
 
 
 def _unconfirmed(signals: Signals) -> Iterator[Incident]:
-    advice = (
+    detail = (
         "It does not answer for it, and has not named it as Active for 15 minutes. Calls are checked and assigned; enrolls "
-        "and rejects wait. Ask the service's operator."
+        "and rejects wait."
     )
-    title = "The service does not say whether an institution is active"
+    headline = "The service does not say whether an institution is active"
     known = {one.key: one for one in signals.standings if one.told_at is not None}
     for one in sorted(known.values(), key=lambda one: one.key):
         if one.is_unknown(signals.now):
-            yield Incident(_K.STANDING_UNCONFIRMED, title, advice, one.key, one.told_at)
+            yield Incident(_K.INSTITUTION_FAILS, detail, one.key, one.told_at, headline=headline)
     yield from _unknown(
         signals, _listed_lately(signals) - known.keys() - {bar.institution_key for bar in signals.barred}
     )
@@ -385,14 +353,14 @@ def _unknown(signals: Signals, keys: Iterable[str]) -> Iterator[Incident]:
     """Yield an incident for each institution of which nothing is known, unless we have just begun to ask."""
     if signals.last.began_at is None or signals.now - signals.last.began_at < _TO_ASK:
         return
-    advice = (
+    detail = (
         "Nothing is done for its calls: the service's list does not name it, and no request by its key was answered in the "
-        "last hour. Ask the service's operator."
+        "last hour."
     )
     for key in sorted(keys):
         error = signals.errors.get((ErrorArea.STANDING, key))
-        since = None if error is None else error.first_at
-        yield Incident(_K.STANDING_UNCONFIRMED, "Nothing is known of an institution's standing", advice, key, since)
+        since, headline = None if error is None else error.first_at, "Nothing is known of an institution's standing"
+        yield Incident(_K.INSTITUTION_FAILS, detail, key, since, headline=headline)
 
 
 def _listed_lately(signals: Signals) -> set[str]:
@@ -428,45 +396,25 @@ def _receiver(signals: Signals) -> Iterator[Incident]:
     error = signals.errors.get((ErrorArea.OUTCOMES, ACCOUNT))
     is_silent = error is not None and not error.words.startswith(ANSWERED)
     if breaker is not None or (is_long and is_silent):
-        advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
         # The breaker opens with the fifth failure in a row, minutes after the first where there are few posts.
         instants = (untaken, None if breaker is None else breaker.since)
         since = min((at for at in instants if at is not None), default=None)
-        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=since)
+        yield Incident(_K.RECEIVER_AWAY, since=since, headline="The webhook receiver does not answer")
     elif is_long:
-        advice = (
-            "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
-            "changed? callkeeper outcomes log --failed shows its answers."
-        )
-        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=untaken)
+        detail, headline = "It answers and refuses.", "The webhook receiver accepts nothing"
+        yield Incident(_K.RECEIVER_AWAY, detail, since=untaken, headline=headline)
 
 
 def _others(signals: Signals) -> Iterator[Incident]:
     late = sum(minute.figures.count(figure.WRITES_UNREPLICATED) for minute in signals.minutes)
     if late:
-        advice = (
-            f"No replica had {late} writes of the last ten minutes within 0.1 s: a failover could lose such "
-            "writes. Look at the replica and its connection."
-        )
-        yield Incident(_K.REPLICA_BEHIND, "The Redis replica falls behind", advice)
+        yield Incident(_K.REPLICA_BEHIND, f"No replica had {late} writes of the last ten minutes within 0.1 s.")
     yield from _receiver(signals)
     if signals.archive is not None:
-        advice = (
-            "Settled calls wait in Redis, do not expire, and are archived when the database can be used. Watch Redis's "
-            "memory; run callkeeper doctor."
-        )
-        yield Incident(_K.ARCHIVE_AWAY, "The archive cannot be written", advice, since=signals.archive.since)
+        yield Incident(_K.ARCHIVE_AWAY, "Settled calls wait in Redis.", since=signals.archive.since)
     if signals.emergency_login_at is not None:
-        advice = (
-            "Somebody logged in with CALLKEEPER_ADMIN from another machine: ask who and why. If nobody knows, change its "
-            "password. This line disappears a day after the last use."
-        )
-        yield Incident(_K.EMERGENCY_LOGIN, "The emergency login was used", advice, since=signals.emergency_login_at)
+        yield Incident(_K.EMERGENCY_LOGIN, CAUSES[_K.EMERGENCY_LOGIN].see, since=signals.emergency_login_at)
     apart = [process for process in signals.processes if abs(process.ahead_s) >= SKEW_S]
     if apart:
         worst = max(apart, key=lambda process: abs(process.ahead_s))
-        advice = (
-            f"The clock of {worst.host} is {worst.ahead_s:+.0f} s from Redis's. Calls are handled correctly, but logs and "
-            "trails are hard to compare. Synchronise the machines (NTP)."
-        )
-        yield Incident(_K.CLOCKS_APART, "Clocks differ", advice)
+        yield Incident(_K.CLOCKS_APART, f"The clock of {worst.host} is {worst.ahead_s:+.0f} s from Redis's.")

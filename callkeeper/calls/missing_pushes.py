@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.causes import PUSHES_LATE, IncidentKind
+from callkeeper.calls.incident import Incident
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.signals import Signals
 from callkeeper.calls.metrics.snapshot import Spread
@@ -47,12 +48,8 @@ def _no_pushes(signals: Signals) -> Iterator[Incident]:
     for (key, result), _, at in sorted(signals.last.rows(figure.CALLS_PUSHED)):
         calls = signals.lately.in_a_row(figure.CALLS_PUSHED, key, result)
         if calls >= IN_A_ROW and not _is_over(signals, at):
-            advice = (
-                f"The queue showed {calls} new calls in a row that were not pushed: they are found some seconds later. Look "
-                "at the push settings and attempts in the service's dashboard, and at what stands before the web process."
-            )
-            came_at = signals.last.at(figure.CALLS_PUSHED, key, "came")
-            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key, came_at)
+            detail = f"The queue showed {calls} new calls in a row that were not pushed."
+            yield Incident(_K.NO_PUSH, detail, key, signals.last.at(figure.CALLS_PUSHED, key, "came"))
 
 
 def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) -> list[Incident]:
@@ -72,16 +69,12 @@ def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) ->
         return []
     taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
     is_accepted = bool(taken) and max(taken) + _BATCH >= refused_at
-    advice = (
-        "Enter in the service's dashboard exactly the value of CALLKEEPER_PUSH_HEADERS, and send a sample from there. "
-        "Their calls are found by the queue, some seconds later."
-    )
     found = []
     for key, pushed_at in sorted(missing.items()) if is_accepted else [(ACCOUNT, max(taken, default=None))]:
         begun = (at for at, count in refusals if count and (pushed_at is None or at + _MINUTE > pushed_at))
         since = max(min(begun, default=refused_at), pushed_at or signals.minutes[0].at)
-        title = "Pushes of an institution are refused: wrong header" if key else "Pushes are refused: wrong header"
-        found.append(Incident(_K.PUSHES_REFUSED, title, advice, key, min(since, refused_at)))
+        headline = "Pushes of an institution are refused: wrong header" if key else ""
+        found.append(Incident(_K.PUSHES_REFUSED, "", key, min(since, refused_at), headline=headline))
     return found
 
 
@@ -138,9 +131,8 @@ def _lateness_s(signals: Signals) -> float | None:
 
 
 def _late(key: str, late_s: float) -> Incident:
-    advice = (
+    detail = (
         f"They come {late_s:.0f} s late or more, after the queue has shown their calls. Nothing is lost, and the header is "
-        "right: something before the web process holds them back, or the service sends them late. Ask the network team, "
-        "then the service's operator."
+        "right: something before the web process holds them back, or the service sends them late."
     )
-    return Incident(_K.NO_PUSH, "Pushes arrive late", advice, key)
+    return Incident(_K.NO_PUSH, detail, key, headline=PUSHES_LATE[0], remedy=PUSHES_LATE[1])

@@ -4,43 +4,45 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from callkeeper.calls.incident import Incident, IncidentKind, named
+from callkeeper.calls.causes import IncidentKind
+from callkeeper.calls.incident import Incident, named
 from callkeeper.calls.metrics.redis_writer import KEYED_BY
 from callkeeper.calls.metrics.signals import Signals
 from callkeeper.calls.metrics.snapshot import Process
 
 
 def process_differences(signals: Signals) -> Iterator[Incident]:
-    """Yield what differs, the most harmful first."""
-    yield from _rules_differ(signals)
-    yield from _settings_differ(signals)
+    """Yield one incident for all that differs, the most harmful first."""
+    found = [*_rules_differ(signals), *_settings_differ(signals), *_releases_differ(signals)]
+    if found:
+        yield Incident(IncidentKind.PROCESSES_DIFFER, " ".join(line for _, line in found), headline=found[0][0])
+
+
+def _releases_differ(signals: Signals) -> Iterator[tuple[str, str]]:
     versions = Counter(process.version or "older" for process in signals.processes)
     if len(versions) > 1:
-        advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."
-        yield Incident(IncidentKind.VERSIONS_DIFFER, "Two releases run side by side", advice)
+        yield "Two releases run side by side", f"Releases: {_counted(versions)}."
 
 
-def _rules_differ(signals: Signals) -> Iterator[Incident]:
+def _rules_differ(signals: Signals) -> Iterator[tuple[str, str]]:
     for kind in ("worker", "web"):
         digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
         if len(digests) > 1:
-            advice = (
-                f"{_counted(digests)}. Which rules decide a call is random. This is normal during a deployment; if it "
-                "lasts, give all processes the same rules."
+            yield (
+                f"{kind.capitalize()} processes use different rules",
+                f"Rules: {_counted(digests)}. Which rules decide a call is random.",
             )
-            yield Incident(IncidentKind.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
             return
     # Other check times than those of the file are set for workers only.
     files = Counter(process.rules.partition("+")[0] for process in signals.processes if process.rules)
     if len(files) > 1:
-        advice = (
-            f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
-            "may be wrong. This is normal during a deployment; if it lasts, give both the same CALLKEEPER_RULES."
+        yield (
+            "Web and workers use different rules",
+            f"Rules: {_counted(files)}. The workers' rules decide; pages show what the web processes' rules would.",
         )
-        yield Incident(IncidentKind.RULES_DIFFER, "Web and workers use different rules", advice)
 
 
-def _settings_differ(signals: Signals) -> Iterator[Incident]:
+def _settings_differ(signals: Signals) -> Iterator[tuple[str, str]]:
     for kind, keyed_by in KEYED_BY.items():
         by_key = _by_digest((process for process in signals.processes if process.kind == kind), keyed_by)
         found = [(keyed_by, by_key)]
@@ -51,11 +53,7 @@ def _settings_differ(signals: Signals) -> Iterator[Incident]:
         lines = [_difference(name, by_digest) for name, by_digest in found if len(by_digest) > 1]
         if lines:
             who, consequence = _CONSEQUENCES[kind]
-            advice = (
-                f"{'; '.join(lines)}. {consequence}. This is normal during a deployment; if it lasts, give all {who} the "
-                "same settings and restart them."
-            )
-            yield Incident(IncidentKind.SETTINGS_DIFFER, f"{who.capitalize()} have different settings", advice)
+            yield f"{who.capitalize()} have different settings", f"{'; '.join(lines)}. {consequence}."
             return
 
 

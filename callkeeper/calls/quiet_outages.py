@@ -1,4 +1,4 @@
-"""Quiet outages: everything answers, but not as it should; or a process vanished. Pure functions of the signals.
+"""Quiet outages: everything answers, but not as it should. Pure functions of the signals.
 
 Each is judged by rows: how often something went wrong since it last went well (`Figure.good`), so that it ends with the
 first good one; or by counts of the last minutes.
@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
-from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.causes import TOKENS_LAPSE, IncidentKind
+from callkeeper.calls.incident import Incident
 from callkeeper.calls.institutions import NOT_ACTIVE, OBSTACLES, REMEDIES
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
-from callkeeper.calls.metrics.signals import Signals, Vanished
+from callkeeper.calls.metrics.signals import Signals
 from callkeeper.calls.metrics.snapshot import Snapshot
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.breakers import EndpointKind
@@ -79,7 +80,6 @@ def quiet_outages(signals: Signals) -> Iterator[Incident]:
     yield from _not_listed(signals)
     yield from list(_lapsing_tokens(signals)) or _requests_fail(signals)  # requests fail because tokens lapse
     yield from _not_active(signals)
-    yield from _vanished(signals)
     yield from _unknown_names(signals)
     yield from _assumptions(signals)
 
@@ -105,29 +105,19 @@ def _no_results(signals: Signals) -> Iterator[Incident]:
             if key in pending
             else f"{silent[key]} calls in a row have nothing after eight checks, not even a policy"
         )
-        advice = (
-            f"{what}. Its callers are neither green nor red: verify them in another way. Ask the service's operator "
-            "whether the voice provider works."
-        )
-        yield Incident(IncidentKind.NO_RESULTS, "Checks bring no results", advice, key, shown_at)
+        detail = f"{what}. Its callers are neither green nor red."
+        yield Incident(IncidentKind.NO_RESULTS, detail, key, shown_at)
 
 
 def _not_listed(signals: Signals) -> Iterator[Incident]:
     for key, count in _rows(signals, figure.PUSHED_CALLS, "unlisted", IN_A_ROW):
         if not _answers(signals, key):
             continue  # that the queue is not listed is an incident of its own
-        advice = (
+        detail = (
             f"Its queue answers, and shows none of the last {count} pushed calls: nobody is assigned to them, and they are "
-            "neither checked nor enrolled. Are their numbers on its ignore list? If not, ask the service's operator why "
-            "the queue leaves them out, or shows them under other ids than the pushes."
+            "neither checked nor enrolled."
         )
-        yield Incident(
-            IncidentKind.NOT_LISTED,
-            "Pushed calls are never listed",
-            advice,
-            key,
-            signals.last.at(figure.PUSHED_CALLS, key, "listed"),
-        )
+        yield Incident(IncidentKind.NOT_LISTED, detail, key, signals.last.at(figure.PUSHED_CALLS, key, "listed"))
 
 
 def _answers(signals: Signals, key: str) -> bool:
@@ -142,11 +132,12 @@ def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:
     recent = signals.minutes[-2:]
     logins = sum(minute.figures.count(figure.LOGINS, outcome="answered") for minute in recent)
     if logins >= LAPSES:
-        advice = (
+        detail = (
             f"{logins} logins in two minutes, though a token lasts for 30. Requests are refused with 401 and repeated, so "
-            "calls of every institution come late. Does something else use the same account? Ask the service's operator."
+            "calls of every institution come late."
         )
-        yield Incident(IncidentKind.REQUESTS_FAIL, "The service's tokens lapse again and again", advice)
+        headline, remedy = TOKENS_LAPSE
+        yield Incident(IncidentKind.REQUESTS_FAIL, detail, headline=headline, remedy=remedy)
 
 
 def _requests_fail(signals: Signals) -> Iterator[Incident]:
@@ -175,12 +166,12 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
         rates.setdefault(DETAILS, unknown)
     if rates:
         lost = ", and an assign, enroll or reject is hardly ever sent again" if rates.keys() & {*EFFECTS} else ""
-        advice = (
+        detail = (
             f"{'. '.join(rates.values())}. Calls of every institution may be affected: reads that fail are tried again, so "
-            f"they come late; checks that fail are spent{lost}. Ask the service's operator; more workers do not help."
+            f"they come late; checks that fail are spent{lost}."
         )
         since = min((at for at in begun if at is not None), default=None)
-        yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=since)
+        yield Incident(IncidentKind.REQUESTS_FAIL, detail, since=since)
 
 
 def _is_silent(signals: Signals, recent: Sequence[Snapshot], endpoint: str) -> bool:
@@ -252,13 +243,10 @@ def _not_active(signals: Signals) -> Iterator[Incident]:
             continue
         named_as = f"names it as {one.status}" if one.status else "does not name it as Active"
         says = named_as if one.obstacle == NOT_ACTIVE else f"says that {OBSTACLES[one.obstacle]}"
-        remedy = REMEDIES[one.obstacle]
         calls = quantity(count, "live call") if count else "pushed calls"
-        advice = (
-            f"The service {says}, and it has {calls}: nothing is assigned, checked, enrolled or rejected there. To end "
-            f"that, {remedy}, or take it out of CALLKEEPER_INSTITUTIONS."
-        )
-        yield Incident(IncidentKind.NOT_ACTIVE, "Nothing is done for an institution with calls", advice, one.key)
+        detail = f"The service {says}, and it has {calls}: nothing is assigned, checked, enrolled or rejected there."
+        remedy = f"To end that, {REMEDIES[one.obstacle]}, or take it out of CALLKEEPER_INSTITUTIONS."
+        yield Incident(IncidentKind.NOT_ACTIVE, detail, one.key, remedy=remedy)
 
 
 def _pushed_at(signals: Signals, key: str) -> datetime | None:
@@ -282,12 +270,11 @@ def _unknown_names(signals: Signals) -> Iterator[Incident]:
         if calls < IN_A_ROW or is_over:
             continue
         words = signals.lately.last_name(figure.POLICIES_SHOWN, key)
-        advice = (
+        detail = (
             f"{calls} calls in ten minutes show policies without a colour, or statuses that the service's document does "
-            f"not name{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a "
-            "red voice. Ask the service's operator what it means; give a policy its colour in [policies] of the rules file."
+            f"not name{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a red voice."
         )
-        yield Incident(IncidentKind.POLICIES_UNKNOWN, "Unknown policies or statuses", advice, key, begun[key])
+        yield Incident(IncidentKind.POLICIES_UNKNOWN, detail, key, begun[key])
 
 
 def _assumptions(signals: Signals) -> Iterator[Incident]:
@@ -300,46 +287,5 @@ def _assumptions(signals: Signals) -> Iterator[Incident]:
         wrong.setdefault(key if is_ours else "", []).append(one)
     for key, found in sorted(wrong.items()):
         words = "; ".join(f"{one.answer.words} ({one.sight.times})" for one in found)
-        advice = (
-            f"{words[:1].upper()}{words[1:]}. `callkeeper service survey` says what is done about it and which setting "
-            "answers it. Ask the service's operator, and report it with the log. Acknowledge this when "
-            "you know: it ends with that, and comes back only with another contradiction."
-        )
-        title = "The service behaves differently than assumed"
-        yield Incident(IncidentKind.ASSUMPTION_WRONG, title, advice, key, min(one.since for one in found))
-
-
-def _vanished(signals: Signals) -> Iterator[Incident]:
-    """Find processes that neither report nor have shut down, and were not replaced.
-
-    If none of a kind is left, that is an incident of its own, which names the last one.
-    """
-    alive = {process.kind for process in signals.processes}
-    gone = [one for kind in ("worker", "web") if kind in alive for one in _unreplaced(signals, kind)]
-    if not gone:
-        return
-    taken = " Other workers take its calls over." if any(one.kind == "worker" for one in gone) else ""
-    names = ", ".join(f"{one.kind} {one.name} on {one.host} at {one.at:%H:%M:%S} UTC" for one in gone[:4])
-    advice = (
-        f"{names}{f' and {len(gone) - 4} more' if len(gone) > 4 else ''}: killed, out of memory, frozen, or cut off from "
-        f"Redis.{taken} Look at the platform's log of that host, and start another."
-    )
-    title = f"{len(gone)} processes vanished" if len(gone) > 1 else f"A {gone[0].kind} process vanished"
-    yield Incident(IncidentKind.WORKER_VANISHED, title, advice, since=min(one.at for one in gone))
-
-
-def _unreplaced(signals: Signals, kind: str) -> Sequence[Vanished]:
-    """Return the processes of a kind that vanished, without those for which another one was started since.
-
-    A process that has replaced one, which is forgotten then, replaces no other.
-    """
-    gone = sorted((one for one in signals.vanished if one.kind == kind), key=lambda one: one.at)
-    started = sorted(one.since for one in signals.processes if one.kind == kind and not one.has_replaced)
-    left = []
-    for one in gone:
-        later = next((at for at in started if at > one.at), None)
-        if later is None:
-            left.append(one)
-        else:
-            started.remove(later)
-    return left
+        detail = f"{words[:1].upper()}{words[1:]}."
+        yield Incident(IncidentKind.ASSUMPTION_WRONG, detail, key, min(one.since for one in found))

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.causes import IncidentKind
+from callkeeper.calls.incident import Incident
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.catalogue import FIGURES, Figure
 from callkeeper.calls.metrics.signals import SignalReader

@@ -69,7 +69,7 @@ def set_in_redis(url: str, name: str, value: str) -> Iterator[None]:
 def test_doctor_finds_no_fault_in_a_running_installation(examined: tuple[Stack, Result]) -> None:
     """Without a planted fault the doctor exits with 0 and has checked every topic."""
     rows = lines(examined[1])
-    assert {"redis latency", "clock", "workers", "web", "web from outside", "dashboard", "breaker"} <= {
+    assert {"redis latency", "clock", "workers", "web", "web from outside", "dashboard"} <= {
         row["what"] for row in rows
     }
 
@@ -95,10 +95,10 @@ def _settled(result: Result) -> Result | None:
 def test_doctor_before_a_deploy_does_not_expect_processes(installation: Stack) -> None:
     """With ``--before-deploy`` missing processes and pushes are no fault, because a release step runs before them."""
     fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/7"
-    assert {"web", "workers"} <= set(faults(examine(installation, REDIS_URL=fresh)))
+    assert {"incident no web", "incident no worker"} <= set(faults(examine(installation, REDIS_URL=fresh)))
     result = examine(installation, "--before-deploy", REDIS_URL=fresh)
     assert (result.exit_code, faults(result)) == (0, [])
-    assert not {"web", "workers", "due calls", "pushes", "dashboard"} & {row["topic"] for row in lines(result)}
+    assert not {"web", "workers", "incident", "pushes", "dashboard"} & {row["topic"] for row in lines(result)}
 
 
 def test_doctor_names_a_wrong_password(installation: Stack) -> None:
@@ -174,8 +174,8 @@ def test_doctor_names_missing_workers(installation: Stack) -> None:
     fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/8"
     result = examine(installation, json_lines=False, REDIS_URL=fresh)
     assert result.exit_code == 1
-    assert "fault    workers: none is alive: calls are recorded, but not handled" in result.stdout
-    assert "-> start callkeeper worker" in result.stdout
+    assert "fault    incident no worker: No worker is alive" in result.stdout
+    assert "Calls are not handled. Start workers." in result.stdout
 
 
 def test_doctor_names_every_fault_of_a_rules_file(installation: Stack, tmp_path: Path) -> None:

@@ -2,25 +2,18 @@
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from textwrap import dedent
-from threading import Event
 
 import httpx
-from click.testing import CliRunner
 from redis import Redis
 
-from callkeeper.app.cli import main
-from callkeeper.app.settings import WorkerSettings
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.metrics.signals import BEGAN
 from callkeeper.calls.store.keys import Keys
-from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import receiving
 from tests.harness.processes import Stack, checking_at, end
@@ -52,25 +45,6 @@ def web_dead(stack: Stack) -> Iterator[None]:
         yield
     finally:
         stack.start("web", port=httpx.URL(stack.demo.web_url).port or 0)
-
-
-@contextmanager
-def redis_emptied(stack: Stack) -> Iterator[None]:
-    """Empty Redis during a pause, as a replaced disk would; resume at the end."""
-    pausing = ["--operator", "ops", "--reason", "a drill"]
-
-    def run(command: str) -> None:
-        told = CliRunner().invoke(main, [command, *pausing], env=dict(stack.demo.environ))
-        assert told.exit_code == 0, told.output
-
-    run("pause")
-    time.sleep(2)  # the processes see it
-    stack.redis.flushall()
-    until(lambda: stack.redis.exists("ck:2:rules"), 60, "a worker to say which rules are in force")
-    try:
-        yield
-    finally:
-        run("resume")
 
 
 def workers_of(stack: Stack) -> list[ManagedProcess]:
@@ -115,34 +89,6 @@ def trouble(*targets: str, action: str = "answer", **more: object) -> Callable[[
     return happens
 
 
-@contextmanager
-def login_refused(stack: Stack) -> Iterator[None]:
-    """Delete the token while the only worker has a wrong password. At the end start one with the right password."""
-    for member in workers_of(stack):
-        member.stop()
-    stack.redis.delete("ck:token")
-    wrong = stack.start("worker", waits=False, environ={"CALLKEEPER_PASSWORD": "not-the-password"})
-    try:
-        yield
-    finally:
-        wrong.stop()
-        stack.start("worker")
-
-
-@contextmanager
-def account_locked(stack: Stack) -> Iterator[None]:
-    """Delete the token and have the service refuse our login. At the end accept it, and retry with the command."""
-    stack.call(end(40))
-    stack.fault("token", "refused")
-    stack.redis.delete("ck:token")
-    try:
-        yield
-    finally:
-        stack.lift_faults()
-        told = CliRunner().invoke(main, ["service", "retry"], env=dict(stack.demo.environ))
-        assert told.exit_code == 0, told.output
-
-
 UNPUSHED = "bank-1"
 """An institution that no other trouble has calls of."""
 
@@ -177,83 +123,6 @@ def header_wrong(stack: Stack) -> Iterator[None]:
         time.sleep(2)  # refused and accepted pushes are compared by whole seconds
         stack.control("PUT", place, {**address, "headers": stack.demo.environ["CALLKEEPER_PUSH_HEADERS"]})
         stack.control("POST", "/push/sample", {"institution_key": UNPUSHED})
-
-
-@contextmanager
-def faulty_rules(stack: Stack) -> Iterator[None]:
-    """Start a worker with a faulty rules file. At the end start one with a correct file."""
-    path = stack.data / "faulty.toml"
-    path.write_text("[nonsense]\n", encoding="utf-8")
-    stack.start("worker", waits=False, environ={"CALLKEEPER_RULES": str(path)}).process.wait(30)
-    try:
-        yield
-    finally:
-        stack.start("worker")
-
-
-@contextmanager
-def other_rules(stack: Stack) -> Iterator[None]:
-    """Run a worker whose check times differ from those of the others."""
-    worker = stack.start("worker", environ=checking_at(stack.data, 1, 2, 4, 8, 16, 32))
-    try:
-        yield
-    finally:
-        worker.stop()
-
-
-@contextmanager
-def other_settings(stack: Stack) -> Iterator[None]:
-    """Run a worker that acts for one institution only, unlike the others."""
-    worker = stack.start("worker", environ={"CALLKEEPER_INSTITUTIONS": "cu-1"})
-    try:
-        yield
-    finally:
-        worker.stop()
-
-
-@contextmanager
-def other_installation(stack: Stack) -> Iterator[None]:
-    """Let workers under another prefix say that they work with our account, as if they had started without Redis."""
-    use = WorkerSettings.load({**stack.demo.environ, "CALLKEEPER_REDIS_PREFIX": "ck2"}).account_use()
-    is_over = Event()
-
-    def go_on() -> None:
-        with Redis.from_url(stack.redis_url) as redis:
-            while not is_over.wait(1):
-                use.note(redis)
-            use.end(redis)
-
-    with ThreadPoolExecutor(1) as thread:
-        working = thread.submit(go_on)
-        try:
-            yield
-        finally:
-            is_over.set()
-            working.result()
-
-
-@contextmanager
-def other_release(stack: Stack) -> Iterator[None]:
-    """Run a worker of another release."""
-    code = """
-        from importlib import metadata
-        version = metadata.version
-        metadata.version = lambda name: "0.0.9" if name == "callkeeper" else version(name)
-    """
-    with worker_with(stack, code):
-        yield
-
-
-@contextmanager
-def clock_ahead(stack: Stack) -> Iterator[None]:
-    """Run a worker whose clock is two minutes ahead of Redis's."""
-    code = """
-        import time
-        right = time.time
-        time.time = lambda: right() + 120
-    """
-    with worker_with(stack, code):
-        yield
 
 
 @contextmanager
@@ -294,32 +163,9 @@ def _board(stack: Stack) -> str:
 
 
 @contextmanager
-def redis_killed(stack: Stack) -> Iterator[None]:
-    """Kill Redis, and start it again with its append-only file."""
-    folder, port = stack.redis.config_get("dir")["dir"], stack.redis.connection_pool.connection_kwargs["port"]
-    os.kill(stack.redis.info()["process_id"], signal.SIGKILL)
-    try:
-        yield
-    finally:
-        options = ("--bind", "127.0.0.1", "--port", str(port), "--dir", folder, "--appendonly", "yes", "--save", "")
-        log = stack.data / "redis-again.log"
-        with log.open("wb") as sink:
-            again = subprocess.Popen([find_server(), *options], stdout=sink, stderr=subprocess.STDOUT)  # noqa: S603
-        stack.demo.fleet.members.insert(0, ManagedProcess("redis-again", again, log))  # first, so that it ends last
-
-
-@contextmanager
 def service_unreachable(stack: Stack) -> Iterator[None]:
     """Answer every request with 503 while calls are live. Without calls, workers would notice the outage later."""
     for key in ("bank-1", "cu-1", "cu-2"):
         stack.call(end(40), key=key)
     with trouble("*", status=503)(stack):
-        yield
-
-
-@contextmanager
-def listings_refused(stack: Stack) -> Iterator[None]:
-    """Refuse the queue of an institution with a live call. Without live calls, it is listed only once a minute."""
-    stack.call(end(90))
-    with trouble("queue", status=403, institution_key="cu-1")(stack):
         yield

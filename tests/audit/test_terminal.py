@@ -21,8 +21,8 @@ from redis import Redis
 from callkeeper.app.logs import quiet_log, render_console
 from callkeeper.app.terminal import printable_json, safe, terminal_console
 from callkeeper.calls.alerts import Alert, AlertTold, OpenAlert
+from callkeeper.calls.causes import Weight
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.incident import Weight
 from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
 from callkeeper.calls.record import Call, Phase, Reading, Reason

@@ -10,8 +10,8 @@ import pytest
 
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.redis_location import parse_location
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.claimed_item import LEASE
-from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import CheckWish, Distrusted, Verified

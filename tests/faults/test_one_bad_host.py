@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.causes import IncidentKind
+from callkeeper.calls.incident import Incident
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.rules import RuleBook
@@ -291,7 +292,7 @@ def test_queue_that_answers_nobody_makes_no_worker_stand_aside(how: str) -> None
                 await asyncio.sleep(0.5)
                 assert not any(rig.tools.gate.way.is_broken for rig in (works.rig, other))
             kinds = {incident.kind for incident in await incidents(works)}
-            assert IncidentKind.LISTING_REFUSED in kinds
+            assert IncidentKind.INSTITUTION_FAILS in kinds
             assert IncidentKind.WORKER_CUT_OFF not in kinds
 
     virtually(law())

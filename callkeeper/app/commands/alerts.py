@@ -13,7 +13,7 @@ from callkeeper.app.settings import AlertSettings
 from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_table
 from callkeeper.calls.acknowledgement import LONGEST, SHORTEST, Acknowledgement
 from callkeeper.calls.alerts import AlertMessage, AlertTone, OpenAlert
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader

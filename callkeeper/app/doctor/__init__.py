@@ -4,7 +4,7 @@ A check comes after those that it depends on. docs/operations.md has a section f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from functools import partial
 
 from redis.asyncio import Redis
@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.doctor.alert_targets import alert_findings
 from callkeeper.app.doctor.archive_findings import archive_findings
-from callkeeper.app.doctor.causes import current_incidents, follows, guarded, incident_findings, provider_findings
+from callkeeper.app.doctor.causes import current_incidents, follows, guarded, incident_finding, provider_findings
 from callkeeper.app.doctor.configuration import (
     ProcessKind,
     extra_findings,
@@ -29,6 +29,7 @@ from callkeeper.app.doctor.redis_server import migration_finding, store_findings
 from callkeeper.app.doctor.work import waiting_findings, work_findings
 from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.settings import WebSettings, WorkerSettings
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident import Incident
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
@@ -68,14 +69,15 @@ async def examine(
             yield not_migrated
             return
         is_away = any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store)
-        keys = known.store.keys
-        takes_writes = not any(finding.topic is Topic.REDIS_WRITES for finding in store)
-        is_release = before_deploy and takes_writes
+        keys, is_release = known.store.keys, before_deploy
         released, incidents, unreadable = frozenset[str](), list[Incident](), list[Finding]()
         if not is_away:
             try:
+                incidents = await current_incidents(redis, keys)
+                if before_deploy:  # nothing runs yet
+                    incidents = [one for one in incidents if one.kind is IncidentKind.REDIS_REFUSES]
+                    is_release = not incidents
                 released = await released_variables(redis, keys, is_release=is_release)
-                incidents = [] if before_deploy else await current_incidents(redis, keys)
             except RedisError as error:
                 failure = redis_failure(known.store.redis, error)
                 unreadable = [fault(Topic.REDIS, f"its data cannot be read: it {failure.what}", failure.advice)]
@@ -85,13 +87,13 @@ async def examine(
             return
         for finding in unreadable:
             yield finding
-        sections = _sections(redis, known, worker, web, incidents, before_deploy=before_deploy, is_release=is_release)
+        sections = _sections(redis, known, worker, web, before_deploy=before_deploy, is_release=is_release)
         for topic, section in sections:
             async for finding in guarded(topic, section):
                 if not follows(finding, incidents):
                     yield finding
-        for finding in incident_findings(incidents):
-            yield finding
+        for incident in incidents:
+            yield incident_finding(incident)
 
 
 def _sections(
@@ -99,7 +101,6 @@ def _sections(
     known: WorkerSettings | WebSettings,
     worker: WorkerSettings | None,
     web: WebSettings | None,
-    incidents: Sequence[Incident],
     *,
     before_deploy: bool,
     is_release: bool,
@@ -107,9 +108,9 @@ def _sections(
     """Yield what is checked once Redis answers, and under which topic it is reported if that fails."""
     keys, institutions = known.store.keys, set[str]()
     if worker is not None:
-        yield Topic.SERVICE, _service(redis, worker, web, institutions)
+        yield Topic.LOGIN, _service(redis, worker, web, institutions)
     if not before_deploy:
-        yield Topic.WORKERS, _all(work_findings(redis, keys, incidents))
+        yield Topic.WORKERS, _all(work_findings(redis, keys))
         yield Topic.PUSHES, _all(push_findings(redis, keys, institutions))
         if web is not None:
             yield Topic.WEB, front_findings(web, web.alerts.public_url)

@@ -11,7 +11,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from callkeeper.app.doctor.finding import OUTSIDE, Finding, Severity, Topic, fault, warning
 from callkeeper.app.redis_query import redis_now
-from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
+from callkeeper.calls.causes import IncidentKind, Weight
+from callkeeper.calls.incident import Incident, merged
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.breakers import ACCOUNT
@@ -21,56 +22,19 @@ from callkeeper.calls.store.last_errors import ErrorArea, parse_errors
 from callkeeper.calls.store.writable import REFUSALS, WriteRefusal, refusal_in
 from callkeeper.service.network_failure import network_failure
 
-_TOPICS: Final = {
-    IncidentKind.REDIS_REPLACED: Topic.REDIS,
-    IncidentKind.NOT_STARTED: Topic.SETTINGS,
-    IncidentKind.LOGIN_REFUSED: Topic.LOGIN,
-    IncidentKind.SERVICE_AWAY: Topic.BREAKER,
-    IncidentKind.WORKER_CUT_OFF: Topic.WORKERS,
-    IncidentKind.RATE_LIMITED: Topic.BREAKER,
-    IncidentKind.SERVICE_SLOW: Topic.SERVICE,
-    IncidentKind.INSTITUTION_AWAY: Topic.BREAKER,
-    IncidentKind.INSTITUTION_REFUSED: Topic.BREAKER,
-    IncidentKind.LISTING_REFUSED: Topic.QUEUE,
-    IncidentKind.STANDING_UNCONFIRMED: Topic.INSTITUTIONS,
-    IncidentKind.LIMIT_TOO_LOW: Topic.BUDGET,
-    IncidentKind.PUSHES_REFUSED: Topic.PUSHES,
-    IncidentKind.NO_PUSH: Topic.PUSHES,
-    IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
-    IncidentKind.ARCHIVE_AWAY: Topic.ARCHIVE,
-    IncidentKind.RULES_DIFFER: Topic.RULES,
-    IncidentKind.SETTINGS_DIFFER: Topic.SETTINGS,
-    IncidentKind.CLOCKS_APART: Topic.CLOCK,
-    IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
-    IncidentKind.NO_RESULTS: Topic.SERVICE,
-    IncidentKind.NOT_LISTED: Topic.QUEUE,
-    IncidentKind.REQUESTS_FAIL: Topic.SERVICE,
-    IncidentKind.WORKER_VANISHED: Topic.WORKERS,
-    IncidentKind.POLICIES_UNKNOWN: Topic.RULES,
-    IncidentKind.ASSUMPTION_WRONG: Topic.SERVICE,
-    IncidentKind.NOT_ACTIVE: Topic.INSTITUTIONS,
-}
-"""The incidents that no other line of the doctor covers."""
-
-_OF_AN_OUTAGE: Final = frozenset({Topic.LOGIN, Topic.INSTITUTIONS, Topic.QUEUE, Topic.SERVICE, Topic.DUE_CALLS})
-_OF_AN_INSTITUTION: Final = frozenset({Topic.QUEUE, Topic.INSTITUTIONS})
+_OF_AN_OUTAGE: Final = frozenset({Topic.LOGIN, Topic.INSTITUTIONS, Topic.QUEUE})
 _FOLLOWS: Final = {
-    IncidentKind.REDIS_REFUSES: frozenset({Topic.WEB, Topic.WORKERS, Topic.DUE_CALLS}),  # none can report
-    IncidentKind.NO_WORKER: frozenset({Topic.DUE_CALLS}),
     IncidentKind.NO_WEB: frozenset({Topic.PUSHES}),
+    IncidentKind.ACCOUNT_SHARED: frozenset({Topic.WORKERS}),
     IncidentKind.LOGIN_REFUSED: _OF_AN_OUTAGE,
     IncidentKind.SERVICE_AWAY: _OF_AN_OUTAGE | {Topic.PUSHES},
     IncidentKind.RATE_LIMITED: frozenset({Topic.QUEUE}),
-    IncidentKind.SERVICE_SLOW: frozenset({Topic.DUE_CALLS}),
-    IncidentKind.INSTITUTION_AWAY: _OF_AN_INSTITUTION,
-    IncidentKind.INSTITUTION_REFUSED: _OF_AN_INSTITUTION,
-    IncidentKind.LISTING_REFUSED: frozenset({Topic.QUEUE}),
-    IncidentKind.NOT_ACTIVE: frozenset({Topic.INSTITUTIONS}),
-    IncidentKind.STANDING_UNCONFIRMED: frozenset({Topic.INSTITUTIONS}),
+    IncidentKind.INSTITUTION_FAILS: frozenset({Topic.QUEUE}),
+    IncidentKind.NOT_ACTIVE: frozenset({Topic.QUEUE, Topic.INSTITUTIONS}),
     IncidentKind.PUSHES_REFUSED: frozenset({Topic.PUSHES}),
     IncidentKind.NO_PUSH: frozenset({Topic.PUSHES}),
 }
-"""Lines that say the same as an incident, or follow from it."""
+"""Lines of the doctor's own checks that say the same as an incident, or follow from it."""
 
 
 async def current_incidents(redis: Redis, keys: Keys) -> list[Incident]:
@@ -90,18 +54,14 @@ async def provider_findings(redis: Redis, keys: Keys) -> list[Finding]:
     return [warning(Topic.DASHBOARD, detail, remedy, about="identity provider")]
 
 
-def incident_findings(incidents: Iterable[Incident]) -> list[Finding]:
-    """Return a line for each incident that no other line covers."""
-    return [_finding(incident) for incident in incidents if incident.kind in _TOPICS]
-
-
-def _finding(incident: Incident) -> Finding:
+def incident_finding(incident: Incident) -> Finding:
+    """Return the line of an incident."""
     since = f", since {incident.since:%H:%M:%S} UTC" if incident.since is not None else ""
     last_error = f"; last error: {incident.last_error}" if incident.last_error else ""
     known = f" ({incident.acknowledged.words})" if incident.acknowledged is not None else ""
     build = fault if incident.weight is Weight.PAGE else warning
-    detail = f"{incident.title}{since}{last_error}{known}"
-    return build(_TOPICS[incident.kind], detail, incident.advice, about=incident.institution_key)
+    about = f"{incident.kind.replace('_', ' ')} {incident.institution_key}".strip()
+    return build(Topic.INCIDENT, f"{incident.title}{since}{last_error}{known}", incident.advice, about=about)
 
 
 def follows(finding: Finding, incidents: Iterable[Incident]) -> bool:

@@ -14,13 +14,13 @@ class Severity(StrEnum):
 
 
 class Topic(StrEnum):
-    """What is checked. docs/operations.md has a section for each."""
+    """What is checked. docs/operations.md has a section for each, and for each incident."""
 
+    INCIDENT = "incident"
     SETTINGS = "settings"
     RULES = "rules"
     REDIS = "redis"
     REDIS_TLS = "redis tls"
-    REDIS_WRITES = "redis writes"
     REDIS_EVICTION = "redis eviction"
     REDIS_PERSISTENCE = "redis persistence"
     REDIS_LATENCY = "redis latency"
@@ -30,12 +30,8 @@ class Topic(StrEnum):
     LOGIN = "login"
     INSTITUTIONS = "institutions"
     QUEUE = "queue"
-    SERVICE = "service"
-    RELEASES = "releases"
     WEB = "web"
     WORKERS = "workers"
-    DUE_CALLS = "due calls"
-    BREAKER = "breaker"
     BUDGET = "request budget"
     PUSHES = "pushes"
     JOBS = "jobs"

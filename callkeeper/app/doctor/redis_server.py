@@ -18,7 +18,6 @@ from callkeeper.app.redis_rights import REMEDY, missing_rights
 from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.migrating import Migration, NotMigrated
-from callkeeper.calls.store.writable import REFUSALS, refusal_of
 
 OLDEST: Final = (6, 2)
 """The oldest supported version."""
@@ -37,7 +36,7 @@ async def store_findings(redis: Redis, place: RedisLocation, keys: Keys = KEYS) 
     if missing := await asyncio.to_thread(missing_rights, place, keys):
         return [fault(Topic.REDIS, f"{place.address}: our user lacks rights: {' '.join(missing)}", REMEDY)]
     try:
-        return await _server_findings(redis, place, keys)
+        return await _server_findings(redis, place)
     except (RedisError, OSError) as error:
         failure = redis_failure(place, error)
         return [fault(Topic.REDIS, f"{place.address} {failure.what}", failure.advice)]
@@ -59,7 +58,7 @@ def migration_finding(place: RedisLocation, keys: Keys, *, may_copy: bool) -> Fi
     return None
 
 
-async def _server_findings(redis: Redis, place: RedisLocation, keys: Keys) -> list[Finding]:
+async def _server_findings(redis: Redis, place: RedisLocation) -> list[Finding]:
     client = in_bytes(redis)
     info: dict[str, Any] = await client.info()
     if (mode := other_mode(info)) is not None:
@@ -71,7 +70,6 @@ async def _server_findings(redis: Redis, place: RedisLocation, keys: Keys) -> li
         await _persistence(client, info),
         await _latency(client),
         _memory(info),
-        *(await _writes(redis, keys) if info.get("role") == "master" else []),
         *_failover(place, info),
         *(await _sentinels(client, place.sentinels) if place.sentinels else []),
     ]
@@ -145,16 +143,6 @@ def _memory(info: Mapping[str, Any]) -> Finding:
     remedy = "give Redis more memory: when it is full it refuses writes, and pushes are answered with 503"
     detail = f"{used / 2**20:.0f} of {limit / 2**20:.0f} MiB used"
     return graded(Topic.REDIS_MEMORY, used / limit, detail, remedy, warn=FULL, fail=TOO_FULL)
-
-
-async def _writes(redis: Redis, keys: Keys) -> list[Finding]:
-    """Report why Redis refuses writes, if it does. The other checks continue."""
-    refusal = await refusal_of(redis, keys)
-    if refusal is None:
-        return []
-    words = REFUSALS[refusal]
-    detail = f"it refuses writes: {words.what}; pushes are answered with 503, and no call is handled"
-    return [fault(Topic.REDIS_WRITES, detail, words.advice)]
 
 
 def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:

@@ -7,8 +7,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement, parse_acknowledgements
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import KNOWN_FIELD

@@ -15,8 +15,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
@@ -154,10 +154,7 @@ _AREAS: Final[Mapping[IncidentKind, tuple[ErrorArea, ...]]] = {
     IncidentKind.LOGIN_REFUSED: (ErrorArea.LOGIN,),
     IncidentKind.SERVICE_AWAY: _SERVICE,
     IncidentKind.RATE_LIMITED: (ErrorArea.CALLS, ErrorArea.QUEUE),
-    IncidentKind.INSTITUTION_AWAY: (ErrorArea.CALLS, ErrorArea.CHECK),
-    IncidentKind.INSTITUTION_REFUSED: (ErrorArea.CALLS, ErrorArea.QUEUE, ErrorArea.STANDING),
-    IncidentKind.LISTING_REFUSED: (ErrorArea.QUEUE,),
-    IncidentKind.STANDING_UNCONFIRMED: (ErrorArea.STANDING,),
+    IncidentKind.INSTITUTION_FAILS: (ErrorArea.CALLS, ErrorArea.CHECK, ErrorArea.QUEUE, ErrorArea.STANDING),
     IncidentKind.RECEIVER_AWAY: (ErrorArea.OUTCOMES,),
     IncidentKind.ARCHIVE_AWAY: (ErrorArea.ARCHIVE,),
     IncidentKind.REQUESTS_FAIL: (*_SERVICE, ErrorArea.CHECK),

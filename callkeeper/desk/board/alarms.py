@@ -8,7 +8,9 @@ from urllib.parse import urlencode
 
 from redis.asyncio import Redis
 
+from callkeeper.calls import causes
 from callkeeper.calls.call_query import NEEDS_PERSON
+from callkeeper.calls.causes import IncidentKind, Weight
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import (
     ENDLESS,
@@ -21,7 +23,7 @@ from callkeeper.calls.effect_resolution import (
     TAKEN_BACK,
     UNREAD,
 )
-from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named, shared_advice
+from callkeeper.calls.incident import MERGED_FROM, Incident, named, shared_text
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics.signals import SignalReader
@@ -67,9 +69,9 @@ class Alarm:
 REDIS_AWAY: Final = Alarm(
     "a-redis",
     StateTone.BAD,
-    "Redis does not answer",
-    "Pushes are answered with 503 and no call is moved. What is shown below is not updated.",
-    address="operations#incident-redis-away",
+    causes.REDIS_AWAY.title,
+    f"{causes.REDIS_AWAY.see} What is shown below is not updated.",
+    address=f"operations#{causes.REDIS_AWAY.section}",
     is_incident=True,
 )
 """Shown above the last known data while Redis is unreachable. The page of incidents cannot be shown then."""
@@ -88,7 +90,7 @@ class IncidentReader:
             redis.exceptions.RedisError: Redis is away.
         """
         found = incidents_of(await self._signals.read())
-        alarms = [_of_incident(incident) for incident in found if incident.weight is not Weight.NOTE]
+        alarms = map(_of_incident, found)
         return [told(alarm, institutions) for alarm in alarms if alarm.institution_key in {"", institution_key}]
 
 
@@ -123,7 +125,7 @@ def _together(group: list[Alarm]) -> list[Alarm]:
     one = replace(
         first,
         slot=f"a-{slot_of(same)}",
-        advice=shared_advice((alarm.institution_key, alarm.advice) for alarm in group),
+        advice=shared_text((alarm.institution_key, alarm.advice) for alarm in group),
         where=f"{len(keys)} institutions: {named(keys)}" if len(keys) > 1 else keys[0],
         since=min((alarm.since for alarm in group if alarm.since is not None), default=None),
         institution_key="",
@@ -157,8 +159,7 @@ def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
     marked = list(_marked(context))
     seen = {alarm.slot.removeprefix("a-") for alarm in marked}
     held = [_held(live) for live in calls if live.state.for_person and live.slot not in seen]
-    incidents = [incident for incident in incidents_of(context.signals) if incident.weight is not Weight.NOTE]
-    return [*map(_of_incident, incidents), *marked, *held]
+    return [*map(_of_incident, incidents_of(context.signals)), *marked, *held]
 
 
 def _of_incident(incident: Incident) -> Alarm:
@@ -172,11 +173,11 @@ def _of_incident(incident: Incident) -> Alarm:
         address="outcomes" if incident.kind is IncidentKind.RECEIVER_AWAY else None,
         since=incident.since,
         institution_key=key,
-        section=incident.kind.section,
+        section=incident.section,
         last_error=incident.last_error,
         known=incident.acknowledged.words if incident.acknowledged is not None else "",
         is_incident=True,
-        limited_advice=incident.limited_advice,
+        limited_advice=replace(incident, detail=incident.limited_detail).advice if incident.limited_detail else "",
     )
 
 

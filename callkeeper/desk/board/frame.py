@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.metrics.snapshot import Minute
@@ -35,10 +35,7 @@ _SERVICE: Final = {
     IncidentKind.SERVICE_AWAY: ServiceWord("away", ", tried every 3 s"),
     IncidentKind.RATE_LIMITED: ServiceWord("limits our requests"),
     IncidentKind.SERVICE_SLOW: ServiceWord("slow"),
-    IncidentKind.INSTITUTION_AWAY: ServiceWord("answers", ", not for all institutions"),
-    IncidentKind.INSTITUTION_REFUSED: ServiceWord("answers", ", not for all institutions"),
-    IncidentKind.LISTING_REFUSED: ServiceWord("answers", ", not for all institutions"),
-    IncidentKind.STANDING_UNCONFIRMED: ServiceWord("answers", ", not for all institutions"),
+    IncidentKind.INSTITUTION_FAILS: ServiceWord("answers", ", not for all institutions"),
 }
 
 

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
+from callkeeper.calls.causes import IncidentKind
+from callkeeper.calls.incident import Incident, merged
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.store.acknowledging import Acknowledging
@@ -130,10 +131,9 @@ def _seen_by(person: Person, signals: Signals) -> list[Incident]:
     """Return the incidents that a person may see."""
     found = incidents_of(signals)
     shown = [each for each in found if not each.institution_key or person.may_see(each.institution_key)]
-    shown = [incident for incident in shown if incident.weight is not Weight.NOTE]
     if person.institutions is None:
         return shown
-    return [replace(each, advice=each.limited_advice or each.advice) for each in shown]
+    return [replace(each, detail=each.limited_detail or each.detail) for each in shown]
 
 
 def _together(found: Sequence[Incident], person: Person) -> list[Incident]:

@@ -75,9 +75,9 @@ async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
     """With Redis, the service and all settings in order, only the processes that nobody started are a fault."""
     found = await findings(environment(redis_url, sandbox_server))
     faults = {what for what, finding in found.items() if finding.severity is Severity.FAULT}
-    assert faults == {"web", "workers"}
+    assert faults == {"incident no web", "incident no worker"}
     assert found["queue cu-1"].severity is Severity.OK
-    assert "callkeeper worker" in found["workers"].remedy
+    assert "Start workers" in found["incident no worker"].remedy
 
 
 @pytest.mark.parametrize("only", [None, "web", "worker"])
@@ -128,7 +128,7 @@ async def test_doctor_looks_at_the_settings_of_one_process(
     del environ[hidden]
     found = await findings(environ, only)
     faults = {what for what, finding in found.items() if finding.severity is Severity.FAULT}
-    assert faults == {"web", "workers"}
+    assert faults == {"incident no web", "incident no worker"}
     assert found["settings"].severity is Severity.OK
     assert ("login" in found) is (only == "worker")
     del environ["CALLKEEPER_PUSH_HEADERS" if only == "web" else "CALLKEEPER_PASSWORD"]
@@ -294,11 +294,11 @@ async def test_doctor_says_once_that_no_web_process_is_alive(redis_url: str, san
         worker = FigureWriter(figures, Author("worker-1", "worker"))
         worker.write(redis)
         found = await findings(environment(redis_url, sandbox_server))
-        assert faults_in(found) == {"web"}
+        assert faults_in(found) == {"incident no web"}
         assert not [what for what in found if what.startswith(Topic.PUSHES)]
         figures.count(catalogue.PUSHES_REFUSED, "credentials", n=3)
         worker.write(redis)
-        assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"web", "pushes"}
+        assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"incident no web", "pushes"}
         FigureWriter(Figures(), Author("web-1", "web")).write(redis)
         assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"pushes"}
 
@@ -324,8 +324,8 @@ async def test_doctor_counts_no_processes_where_none_can_report(
         found = await findings(environment(redis_url, sandbox_server))
     finally:
         await redis.config_set("maxmemory", 0)
-    assert found["redis writes"].severity is Severity.FAULT
-    assert not found.keys() & {"web", "workers"}
+    assert found["incident redis refuses"].severity is Severity.FAULT
+    assert not found.keys() & {"incident no web", "incident no worker"}
 
 
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:
@@ -339,8 +339,8 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
         redis.hset(keys.attention, CallId("cu-1", "v-2").member, "enroll unresolved")
         redis.hset(keys.outbox.attention, CallId("cu-1", "v-3").member, "outcome call.settled not delivered for a day")
         found = await findings(environment(redis_url, sandbox_server))
-    assert "the service asked for it (429)" in found["breaker cu-1"].remedy
-    assert "due calls" not in found, "no worker is alive: that calls are late follows from it"
+    assert "the service asked for it (429)" in found["incident rate limited cu-1"].remedy
+    assert "incident late" not in found, "no worker is alive: that calls are late follows from it"
     assert (found["jobs"].severity, found["jobs"].detail) == (Severity.WARNING, "1 have failed, 0 wait")
     assert found["attention"].detail == "1 needs a person: 1 enroll unresolved"
     assert "callkeeper outcomes replay" in found["outcomes"].remedy
@@ -368,8 +368,8 @@ async def test_doctor_names_an_outage_of_the_service_alone(
         await ErrorNotes(client, keys).note(ErrorArea.CALLS, "cu-1", "status 503: upstream down")
     found = await findings(environment(keeping_redis_url, sandbox_server))
     wrong = {what for what, finding in found.items() if finding.severity is not Severity.OK}
-    assert wrong == {"breaker", "web", "workers", "dashboard", "rules"}
-    finding = found["breaker"]
+    assert wrong == {"incident service away", "incident no web", "incident no worker", "dashboard", "rules"}
+    finding = found["incident service away"]
     assert finding.detail.startswith("The service is away, since ")
     assert finding.detail.endswith("; last error: status 503: upstream down")
     assert "7 requests failed in a row" in finding.remedy
@@ -402,9 +402,9 @@ async def test_doctor_says_what_it_means_if_redis_cannot_save(redis_url: str, sa
     """After a failed snapshot Redis answers MISCONF, also to PING. The doctor names the disk, and looks at the rest."""
     with Redis.from_url(redis_url) as redis, saving_fails(redis):
         found = await findings(environment(redis_url, sandbox_server))
-    assert found["redis writes"].severity is Severity.FAULT
-    assert "it cannot write to its disk (MISCONF)" in found["redis writes"].detail
-    assert "make room on its disk" in found["redis writes"].remedy
+    assert found["incident redis refuses"].severity is Severity.FAULT
+    assert "it cannot write to its disk (MISCONF)" in found["incident redis refuses"].detail
+    assert "make room on its disk" in found["incident redis refuses"].remedy
     assert found["queue cu-1"].severity is Severity.OK
     assert {"redis latency", "attention", "alerts"} <= found.keys()
 

@@ -20,7 +20,7 @@ from callkeeper.app.cli import main
 from callkeeper.app.parsing import alert_addresses
 from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement
 from callkeeper.calls.alerts import alerts_of
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.acknowledging import Acknowledging
@@ -36,7 +36,7 @@ from tests.harness.virtual_time import KEY
 from tests.signed_in import ANN
 from tests.waiting import until_async
 
-AWAY = {"kind": "institution_away", "institution": KEY}
+AWAY = {"kind": "institution_fails", "institution": KEY}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_acknowledged_incident_stays_on_the_board_and_is_told_to_nobody(ri
     assert f"Acknowledged by ann until {one.until:%Y-%m-%d %H:%M} UTC (they know)." in page
     assert 'class="alarm warn known"' in page
     signals = await SignalReader(rig.redis, Keys()).read()
-    [alert] = [each for each in alerts_of(incidents_of(signals), {}) if each.key == f"institution_away:{KEY}"]
+    [alert] = [each for each in alerts_of(incidents_of(signals), {}) if each.key == f"institution_fails:{KEY}"]
     assert alert.is_acknowledged
     metrics = {
         (sample.labels["kind"], sample.labels["institution"]): sample.value
@@ -74,7 +74,7 @@ async def test_acknowledged_incident_stays_on_the_board_and_is_told_to_nobody(ri
         if family.name == "callkeeper_incident"
         for sample in family.samples
     }
-    assert metrics["institution_away", KEY] == 2.0
+    assert metrics["institution_fails", KEY] == 2.0
     assert 0 < await rig.redis.ttl(Keys().acknowledged) <= LONGEST.total_seconds()
 
 
@@ -112,7 +112,7 @@ async def test_person_of_one_institution_acknowledges_only_its_incidents(rig: Bo
     rig.visitor.person = replace(ANN, role=Role.SUPERVISOR, institutions=frozenset({"cu-9"}))
     assert "The service fails for an institution" not in await rig.page("/incidents")
     for institution in (KEY, ""):
-        fields = {"kind": "institution_away", "institution": institution, "lasts": "2h"}
+        fields = {"kind": "institution_fails", "institution": institution, "lasts": "2h"}
         assert (await rig.fill("/incidents/acknowledge", **fields)).status_code == 403
     assert await known(rig.redis) == []
 
@@ -143,7 +143,7 @@ async def test_button_tries_the_service_again_at_once(rig: BoardRig) -> None:
 async def test_acknowledgement_ends_with_its_incident(rig: BoardRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next incident of the same kind is told again. A gap of a moment ends nothing."""
     await Acknowledging(rig.redis, Keys()).acknowledge(
-        IncidentKind.INSTITUTION_AWAY, KEY, operator="ann", lasts=timedelta(hours=2)
+        IncidentKind.INSTITUTION_FAILS, KEY, operator="ann", lasts=timedelta(hours=2)
     )
     watch = AcknowledgementWatch(rig.redis, Keys())
     await watch.poll()
@@ -160,13 +160,13 @@ async def test_card_of_many_acknowledges_each_of_them_and_none_that_fails_later(
     now_ms = int(time.time() * 1000)
     away = f"5 {now_ms} {now_ms + 60_000} failure"
     await rig.redis.hset(Keys().breakers, mapping={"cu-7": away, "cu-8": away})
-    many = {"kind": "institution_away", "institution": ""}
+    many = {"kind": "institution_fails", "institution": ""}
     assert (await rig.fill("/incidents/acknowledge", **many, lasts="2h")).status_code == 303
     assert [one.institution_key for one in await known(rig.redis)] == sorted([KEY, "cu-7", "cu-8"])
     [words] = {one.words for one in await known(rig.redis)}
     await rig.redis.hset(Keys().breakers, "cu-9", away)
     found = incidents_of(await SignalReader(rig.redis, Keys()).read())
-    assert {one.institution_key for one in found if one.kind == "institution_away" and not one.known} == {"cu-9"}
+    assert {one.institution_key for one in found if one.kind == "institution_fails" and not one.known} == {"cu-9"}
     assert (await rig.fill("/incidents/end", **many)).status_code == 409
     assert (await rig.fill("/incidents/end", **many, known=words)).status_code == 303
     assert await known(rig.redis) == []
@@ -177,7 +177,7 @@ async def test_symptom_stays_acknowledged_while_its_cause_hides_it(
 ) -> None:
     """While the service is away, nobody can tell whether one institution's trouble is over."""
     await Acknowledging(rig.redis, Keys()).acknowledge(
-        IncidentKind.INSTITUTION_AWAY, KEY, operator="ann", lasts=timedelta(hours=2)
+        IncidentKind.INSTITUTION_FAILS, KEY, operator="ann", lasts=timedelta(hours=2)
     )
     now_ms = int(time.time() * 1000)
     away = f"5 {now_ms} {now_ms + 60_000} failure"
@@ -187,7 +187,7 @@ async def test_symptom_stays_acknowledged_while_its_cause_hides_it(
         await rig.redis.delete(Keys().breakers)
         await rig.redis.hset(Keys().breakers, mapping=breakers)
         kinds = {one.kind for one in incidents_of(await SignalReader(rig.redis, Keys()).read())}
-        assert kinds & {"service_away", "institution_away"} == {"service_away"}
+        assert kinds & {"service_away", "institution_fails"} == {"service_away"}
         await watch.poll()
         assert len(await known(rig.redis)) == 1
     await rig.redis.delete(Keys().breakers)

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
@@ -21,7 +21,7 @@ from tests.integration.figures.test_figures import Hand, writer
 HOUR_MS = 3_600_000
 BAD_AND_GOOD = {
     "login": (figure.LOGINS, ("LoginRefused",), ("answered",), IncidentKind.LOGIN_REFUSED),
-    "queue": (figure.LISTINGS, (KEY, "failed"), (KEY, "answered"), IncidentKind.LISTING_REFUSED),
+    "queue": (figure.LISTINGS, (KEY, "failed"), (KEY, "answered"), IncidentKind.INSTITUTION_FAILS),
 }
 
 
@@ -196,7 +196,7 @@ async def test_process_that_died_before_is_not_alive(redis: Redis, hand: Hand, w
     found = await signals(redis, hand)
     assert [one.name for one in found.vanished] == ["box-1-7-aa"]
     assert [process.since for process in found.processes] == [since[0] - timedelta(hours=1)]
-    assert IncidentKind.WORKER_VANISHED in [incident.kind for incident in incidents_of(found)]
+    assert IncidentKind.PROCESS_GONE in [incident.kind for incident in incidents_of(found)]
 
 
 async def test_process_that_did_not_start_is_forgotten_as_soon(redis: Redis, redis_url: str, hand: Hand) -> None:
@@ -209,10 +209,10 @@ async def test_process_that_did_not_start_is_forgotten_as_soon(redis: Redis, red
     await count(redis, process, hand)
     hand.ms -= HOUR_MS
     await count(redis, process, hand)
-    assert IncidentKind.NOT_STARTED in await kinds(redis, hand)
+    assert IncidentKind.PROCESS_GONE in await kinds(redis, hand)
     hand.ms += 600_000
     await count(redis, process, hand)
-    assert IncidentKind.NOT_STARTED not in await kinds(redis, hand)
+    assert IncidentKind.PROCESS_GONE not in await kinds(redis, hand)
 
 
 @pytest.mark.parametrize("back_ms", [HOUR_MS, 600_000, 61_000, 11_000])

@@ -8,7 +8,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures, field_name, parse_field
@@ -199,9 +199,7 @@ async def test_process_that_starts_ends_what_was_said_of_its_kind(redis: Redis, 
         reporter.stop()
         client.delete(Keys().processes)
     told = incidents_of(await SignalReader(redis, Keys()).read())
-    assert [incident.title for incident in told if incident.kind is IncidentKind.NOT_STARTED] == [
-        "A web process did not start"
-    ]
+    assert [incident.title for incident in told if incident.kind is IncidentKind.PROCESS_GONE] == ["A process is gone"]
 
 
 def test_figures_labels_may_hold_anything() -> None:

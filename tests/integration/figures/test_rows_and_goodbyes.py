@@ -6,7 +6,7 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
@@ -78,7 +78,7 @@ async def test_each_new_process_replaces_one_that_vanished(redis: Redis) -> None
             await writers.setdefault(name, writer(hand, name)).write_async(redis)
         seen = await signals(redis, hand)
         kinds = [incident.kind for incident in incidents_of(seen)]
-        assert (IncidentKind.WORKER_VANISHED in kinds) is bool(seen.vanished)
+        assert (IncidentKind.PROCESS_GONE in kinds) is bool(seen.vanished)
         return [one.name for one in seen.vanished]
 
     await report("box-1-a", "box-2-b", "box-3-c")

@@ -14,7 +14,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.keys import Keys
@@ -21,7 +21,7 @@ async def test_web_processes_with_other_push_headers_are_named(redis: Redis, red
 
     async def are_named() -> bool:
         found = incidents_of(await SignalReader(redis, Keys()).read())
-        advice = [one.advice for one in found if one.kind is IncidentKind.SETTINGS_DIFFER]
+        advice = [one.advice for one in found if one.kind is IncidentKind.PROCESSES_DIFFER]
         return [each.partition(":")[0] for each in advice] == ["CALLKEEPER_PUSH_HEADERS"]
 
     async with AsyncExitStack() as stack:

@@ -70,7 +70,7 @@ async def incidents(rig: Rig) -> list[tuple[str, str]]:
     """Return the kinds of the incidents that concern standings, with their institutions."""
     signals = await SignalReader(rig.redis, rig.store.keys).read(now=rig.clock.now)
     found = [(incident.kind.value, incident.institution_key) for incident in incidents_of(signals)]
-    return [one for one in found if one[0] == "standing_unconfirmed"]
+    return [one for one in found if one[0] == "institution_fails"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ async def test_effects_are_held_and_shown_after_fifteen_minutes(rig: Rig, effect
     assert rig.ledger(call)["read"] > reads
     forbidden = [entry.forbidden for entry in await rig.trail(call)]
     assert forbidden.count(("standing_unconfirmed",)) == 1
-    assert await incidents(rig) == [("standing_unconfirmed", KEY)]
+    assert await incidents(rig) == [("institution_fails", KEY)]
     assert arrived(rig, "institution") - asked <= 8
     rig.stage.sandbox.faults.clear()
     await rig.run(15)

@@ -4,14 +4,15 @@ import pytest
 
 from callkeeper.app.doctor.causes import follows
 from callkeeper.app.doctor.finding import Topic, warning
-from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.causes import IncidentKind
+from callkeeper.calls.incident import Incident
 
 
 @pytest.mark.parametrize(
     ("kind", "topic", "is_hidden"),
     [
-        (IncidentKind.LISTING_REFUSED, Topic.QUEUE, True),
-        (IncidentKind.LISTING_REFUSED, Topic.INSTITUTIONS, False),
+        (IncidentKind.INSTITUTION_FAILS, Topic.QUEUE, True),
+        (IncidentKind.INSTITUTION_FAILS, Topic.INSTITUTIONS, False),
         (IncidentKind.NOT_ACTIVE, Topic.INSTITUTIONS, True),
     ],
     ids=["same thing", "cause", "told twice"],
@@ -19,5 +20,5 @@ from callkeeper.calls.incident import Incident, IncidentKind
 def test_line_of_an_institution_is_hidden_if_it_follows(kind: IncidentKind, topic: Topic, is_hidden: bool) -> None:
     """That an institution is not Active explains why its queue is refused; it is told once."""
     line = warning(topic, "it is not Active", "ask", about="cu-2")
-    assert follows(line, [Incident(kind, "Title", "Advice.", "cu-2")]) is is_hidden
-    assert not follows(line, [Incident(kind, "Title", "Advice.", "cu-3")])
+    assert follows(line, [Incident(kind, "Advice.", "cu-2", headline="Title")]) is is_hidden
+    assert not follows(line, [Incident(kind, "Advice.", "cu-3", headline="Title")])

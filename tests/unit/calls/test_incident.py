@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, merged, named
+from callkeeper.calls.causes import IncidentKind, Weight
+from callkeeper.calls.incident import MERGED_FROM, Incident, merged, named
 from tests.unit.calls.specimens import NOW, seconds
 
 
 def away(n: int) -> Incident:
     """Return the incident of one institution."""
     since = NOW - seconds(n)
-    return Incident(IncidentKind.INSTITUTION_AWAY, "away", "Wait.", f"cu-{n}", since, last_error=f"error {n}")
+    return Incident(IncidentKind.INSTITUTION_FAILS, "Wait.", f"cu-{n}", since, last_error=f"error {n}", headline="away")
 
 
 def test_equal_incidents_of_many_institutions_are_one() -> None:
@@ -19,30 +20,33 @@ def test_equal_incidents_of_many_institutions_are_one() -> None:
     (one,) = merged([away(n) for n in range(MERGED_FROM)])
     assert one.institutions == tuple(f"cu-{n}" for n in range(MERGED_FROM))
     assert one.since == NOW - seconds(MERGED_FROM - 1)
-    assert one.advice == "3 institutions: cu-0, cu-1, cu-2. Wait."
+    assert one.advice == "3 institutions: cu-0, cu-1, cu-2. Wait. Ask the service's operator."
     assert one.last_error == "error 0, error 1 and 1 more"
 
 
 def test_what_is_of_one_institution_is_not_said_of_others() -> None:
     """Numbers and names in the advice may be of the first one only: then it is named."""
-    found = [replace(away(n), advice=f"{n} requests failed.") for n in range(MERGED_FROM)]
-    assert merged(found)[0].advice == "3 institutions: cu-0, cu-1, cu-2. Of cu-0: 0 requests failed."
+    found = [replace(away(n), detail=f"{n} requests failed.") for n in range(MERGED_FROM)]
+    assert (
+        merged(found)[0].advice
+        == "3 institutions: cu-0, cu-1, cu-2. Of cu-0: 0 requests failed. Ask the service's operator."
+    )
 
 
 def test_incident_of_the_whole_installation_is_never_merged() -> None:
     """It has no institution."""
-    whole = [Incident(IncidentKind.LATE, "late", "Add workers.")] * MERGED_FROM
+    whole = [Incident(IncidentKind.LATE, "Add workers.", headline="late")] * MERGED_FROM
     assert merged(whole) == whole
 
 
 def test_weight_says_who_has_to_come() -> None:
     """Refused pushes of one institution can wait, because the queue shows its calls; those of all cannot."""
-    assert Incident(IncidentKind.NO_WORKER, "", "").weight is Weight.PAGE
-    assert Incident(IncidentKind.NO_WEB, "", "").weight is Weight.PAGE
-    assert Incident(IncidentKind.PUSHES_REFUSED, "", "").weight is Weight.PAGE
-    assert Incident(IncidentKind.PUSHES_REFUSED, "", "", "cu-1").weight is Weight.TICKET
-    assert Incident(IncidentKind.VERSIONS_DIFFER, "", "").weight is Weight.NOTE
-    assert Incident(IncidentKind.LATE, "", "").weight is Weight.PAGE
+    assert Incident(IncidentKind.NO_WORKER, "").weight is Weight.PAGE
+    assert Incident(IncidentKind.NO_WEB, "").weight is Weight.PAGE
+    assert Incident(IncidentKind.PUSHES_REFUSED, "").weight is Weight.PAGE
+    assert Incident(IncidentKind.PUSHES_REFUSED, "", "cu-1").weight is Weight.TICKET
+    assert Incident(IncidentKind.PROCESSES_DIFFER).weight is Weight.TICKET
+    assert Incident(IncidentKind.LATE, "").weight is Weight.PAGE
 
 
 def test_long_lists_are_cut() -> None:

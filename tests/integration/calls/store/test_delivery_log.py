@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.signals import SignalReader

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.connections import receiver_redis
 from callkeeper.app.redis_location import RedisLocation
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import Verified
@@ -174,7 +174,7 @@ async def test_emptied_redis_is_an_incident_until_the_pause_is_resumed(redis: Re
     await store.claim(1)
     [advice] = await told()
     assert "desk tokens" in advice
-    assert "Restored: the pause of cu-1. Resume what is no longer needed." in advice
+    assert "Restored: the pause of cu-1." in advice
     await Pausing(redis).resume("cu-1", operator="ops", because="over", at=AT)
     assert await told() == []
     await store.claim(1)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from fakeredis import FakeAsyncRedis
 
-from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.causes import IncidentKind
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 
