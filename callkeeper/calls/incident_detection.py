@@ -112,7 +112,8 @@ def _redis(signals: Signals) -> Iterator[Incident]:
     is_told = replaced is not None and replaced.is_empty and replaced.restored  # by the pause, until it is resumed
     is_recent = replaced is not None and not is_told and signals.now - replaced.at <= REPLACED_SHOWN
     if replaced is not None and (replaced.standing or replaced.again or is_recent):
-        lost = "Everything in it is gone." if replaced.is_empty else "It is an older one, or was restarted without its last writes."
+        older = "It is an older one, or was restarted without its last writes."
+        lost = "Everything in it is gone." if replaced.is_empty else older
         detail, limited = f"{lost} {_restored(replaced)}", f"{lost} The pauses that are in force are shown."
         yield Incident(_K.REDIS_REPLACED, detail, since=replaced.at, limited_detail=limited)
 
