@@ -21,7 +21,7 @@ from callkeeper.app.acknowledgement_watch import AcknowledgementWatch
 from callkeeper.app.alert_sender import AlertSender
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import AlertSettings, StoreSettings
-from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
+from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, messages, note_taken, watched
 from callkeeper.calls.causes import REDIS_AWAY, IncidentKind
 from callkeeper.calls.incident_detection import found_in, incidents_of, symptoms_of
 from callkeeper.calls.metrics.redis_writer import host
@@ -191,22 +191,21 @@ class AlertWatch:
                 continue
             if state is not None and open_alerts is self._shared and not (await self._lead(state))[0]:
                 break
-            begin(open_alerts, message, now)
-            if state is not None:
-                await _quietly(self._save(state))
             began_s = monotonic()
             because = told.setdefault(message.target, {})[message] = await self._sender.send(message)
             spent_s[message.target] += monotonic() - began_s
-            finish(open_alerts, message, now, was_taken=not because)
+            if not because:
+                note_taken(open_alerts, message, now)
+                if state is not None:
+                    await _quietly(self._save(state))
         for target, answers in told.items():
             await self._judge(state, target, answers, now)
         if told and state is not None and not self._works:
             await self._stand_back(state)
 
     async def _stand_back(self, state: AlertState) -> None:
-        """Let another process lead, if Redis accepts the writes."""
+        """Let another process lead, if Redis accepts the write."""
         try:
-            await self._save(state)
             await state.lead(lets_go=True)
         except _AWAY:
             return

@@ -54,20 +54,11 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AlertTold(msgspec.Struct, frozen=True):
-    """When a target was last told, the size then, and of which institutions if they were many.
-
-    ``is_sure`` is False until the sending was confirmed.
-    """
+    """When a target was last told, the size then, and of which institutions if they were many."""
 
     at: datetime
     size: int = 1
-    is_sure: bool = True
     institutions: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, alert: Alert, at: datetime, *, is_sure: bool) -> "AlertTold":
-        """Return that a target is told of an alert now."""
-        return cls(at, alert.size, is_sure, alert.institutions)
 
     def lacks(self, alert: Alert) -> bool:
         """Tell whether an alert has grown since: by an institution that was not told, or by a number."""
@@ -188,7 +179,7 @@ def watched(
         if known is not None and known.gone_at is not None and now - known.gone_at >= ENDS_AFTER:
             since = now  # it comes again, and is only known because some target could not be told of the end
         if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
-            sent = {name: msgspec.structs.replace(each, is_sure=False) for name, each in sent.items()}  # send again
+            sent = {name: msgspec.structs.replace(each, at=now - REPEATED_AFTER) for name, each in sent.items()}
         sent = {name: msgspec.structs.replace(each, size=min(each.size, alert.size)) for name, each in sent.items()}
         after[key] = OpenAlert(alert=alert, since=since, told=sent)
     lasting = {part for alert in alerts for part in _parts(alert)}
@@ -245,7 +236,7 @@ def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
     if now - open_alert.since < timedelta(seconds=open_alert.alert.told_after_s):
         return False
     sent = open_alert.told.get(target.name)
-    if sent is None or not sent.is_sure:
+    if sent is None:
         return True
     has_grown = sent.lacks(open_alert.alert) and now - sent.at >= GROWN_AFTER
     return has_grown or now - sent.at >= REPEATED_AFTER
@@ -282,22 +273,15 @@ def _text(lines: Iterable[str]) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def begin(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: datetime) -> None:
-    """Record that a message is being sent. If the process dies before ``finish``, the message is sent again later."""
-    open_alert = open_alerts[message.key]
-    if not message.is_over and message.target not in open_alert.told:
-        sent = {**open_alert.told, message.target: AlertTold.of(open_alert.alert, now, is_sure=False)}
-        open_alerts[message.key] = msgspec.structs.replace(open_alert, told=sent)
+def note_taken(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: datetime) -> None:
+    """Record that a target accepted a message. An alert whose end was reported to all its targets is forgotten.
 
-
-def finish(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: datetime, *, was_taken: bool) -> None:
-    """Record the result of a message. An alert whose end was reported to all its targets is forgotten."""
+    If the process dies before this is stored, the message is sent again.
+    """
     open_alert = open_alerts[message.key]
-    sent = dict(open_alert.told)
-    if was_taken and not message.is_over:
-        sent[message.target] = AlertTold.of(open_alert.alert, now, is_sure=True)
-    elif was_taken or not sent[message.target].is_sure:
-        del sent[message.target]
+    sent = {name: each for name, each in open_alert.told.items() if name != message.target}
+    if not message.is_over:
+        sent[message.target] = AlertTold(now, open_alert.alert.size, open_alert.alert.institutions)
     if message.is_over and not sent:
         del open_alerts[message.key]
     else:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from callkeeper.calls.acknowledgement import Acknowledgement
-from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
+from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, messages, note_taken, watched
 from callkeeper.calls.causes import CAUSES, IncidentKind, Weight
 from callkeeper.calls.incident import Incident
 
@@ -49,8 +49,7 @@ class Watcher:
     def take(self, due: Iterable[AlertMessage]) -> None:
         """Take messages."""
         for message in list(due):
-            begin(self.open_alerts, message, self.now)
-            finish(self.open_alerts, message, self.now, was_taken=True)
+            note_taken(self.open_alerts, message, self.now)
             self.told.append(message)
 
 
@@ -248,19 +247,6 @@ def test_group_that_is_acknowledged_hides_no_other_group() -> None:
     assert watcher.look(*of(*known), seconds=60) == [("1", MANY, False)]
     assert watcher.look(*of(known=known), seconds=600) == []
     assert watcher.look(*of("cu-4", "cu-5", "cu-6", known=known), seconds=60) == [("1", MANY, False)]
-
-
-def test_message_that_nobody_can_vouch_for_is_told_again() -> None:
-    """If the sender was killed, the alert is sent again while it lasts. Its end is sent in any case."""
-    killed = Watcher()
-    killed.look(alert(), seconds=12)
-    killed.now += timedelta(seconds=30)
-    [message] = messages(killed.open_alerts, killed.targets, killed.now, place="x")
-    begin(killed.open_alerts, message, killed.now)
-    for still_wrong, expected in (([alert()], [("1", "no_worker", False)]), ([], [("1", "no_worker", True)])):
-        heir = Watcher()
-        heir.now, heir.open_alerts = killed.now, dict(killed.open_alerts)
-        assert heir.look(*still_wrong, seconds=60) == expected
 
 
 def test_clock_that_goes_back_delays_no_alert_and_no_end() -> None:
