@@ -21,7 +21,7 @@ from callkeeper.calls.store.keys import Keys
 def test_process_with_a_wrong_setting_is_reported(
     kind: str, fault: dict[str, str], redis_url: str, blocking_redis: BlockingRedis
 ) -> None:
-    """A process that refuses its settings exits with 2, and the incident *not started* names it and its host.
+    """A process that refuses its settings exits with 2, and the incident *process gone* names it and its host.
 
     The second one is almost the name of a setting.
     """
