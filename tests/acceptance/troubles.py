@@ -16,7 +16,7 @@ from callkeeper.calls.metrics.signals import BEGAN
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import receiving
-from tests.harness.processes import Stack, checking_at, end
+from tests.harness.processes import Stack, end
 from tests.waiting import until
 
 
