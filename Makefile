@@ -96,7 +96,7 @@ OUTAGES = tests/acceptance/test_incidents.py tests/acceptance/test_alerts.py
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin, incidents and alerts
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 8 tests/faults $(OUTAGES) $(ARGS)
 
-redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Redis 8 and Valkey 9; ARGS="--quick" for Debian's scripts only
+redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Redis 6.2 and 8; ARGS="--quick" for Debian's scripts only
 	$(BIN)/python -m tests.redis_versions $(ARGS)
 
 postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18

