@@ -56,7 +56,7 @@ class Meaning:
 class Line:
     """One event, ``at_s`` seconds after the call's start. Several equal ones share a line, up to ``until_s``.
 
-    ``meanings`` explain the names of reasons that occur here for the first time.
+    ``meanings`` explain the names of reasons that occur here for the first time. ``known``: the facts of a decision.
     """
 
     at_s: float
@@ -65,9 +65,9 @@ class Line:
     rows: tuple[Row, ...] = ()
     until_s: float | None = None
     meanings: tuple[Meaning, ...] = ()
+    known: tuple[str, ...] = ()
 
 
-_FACTS: Final = "facts: "
 _HOLD: Final = "decided: hold"
 
 _NOTHING_SAID: Final[Mapping[str, ActionStatus]] = {}
@@ -98,18 +98,17 @@ def brief(story: Story) -> Story:
 
     Where these are too many, the first line (which says what a word overruled) and the last ones stay.
     """
-    decided = [n for n, line in enumerate(story.lines) if line.tone is Tone.DECIDED]
-    kept: set[int] = set()
+    last = max((n for n, line in enumerate(story.lines) if line.tone is Tone.DECIDED), default=None)
+    kept: list[Line] = []
     for n, line in enumerate(story.lines):
-        if line.tone is Tone.DECIDED and (n == decided[-1] or not line.text.startswith(_HOLD)):
-            known = [m for m in range(n) if story.lines[m].tone is Tone.READ and story.lines[m].text.startswith(_FACTS)]
-            kept |= {n, *known[-1:]}
+        if line.tone is Tone.DECIDED and (n == last or not line.text.startswith(_HOLD)):
+            kept += [Line(line.at_s, Tone.READ, f"known: {', '.join(line.known)}")] if line.known else []
+            kept.append(replace(line, rows=(), meanings=()))
         elif line.tone in _DECISIVE - {Tone.DECIDED}:
-            kept.add(n)
-    numbers = sorted(kept)
-    if len(numbers) > MOST_BRIEF:
-        numbers = [numbers[0], *numbers[1 - MOST_BRIEF :]]
-    return replace(story, lines=tuple(replace(story.lines[n], rows=(), meanings=()) for n in numbers))
+            kept.append(replace(line, meanings=()))
+    if len(kept) > MOST_BRIEF:
+        kept = [kept[0], *kept[1 - MOST_BRIEF :]]
+    return replace(story, lines=tuple(kept))
 
 
 def _overruled(call: Recorded) -> Iterator[Line]:
@@ -164,8 +163,11 @@ class _Narrator:
                 yield _quiet(quiet)
                 quiet = []
             tone = _tone(entry)
-            rows = self._rows(entry) if entry.what == "decided" else ()
-            yield Line(at_s, tone, text, rows, meanings=tuple(self._new_meanings(entry, self.facts - facts)))
+            is_decision = entry.what == "decided"
+            rows = self._rows(entry) if is_decision else ()
+            known = tuple(sorted(_statements(entry))) if is_decision else ()
+            meanings = tuple(self._new_meanings(entry, self.facts - facts))
+            yield Line(at_s, tone, text, rows, meanings=meanings, known=known)
         if quiet:
             yield _quiet(quiet)
 
@@ -225,7 +227,7 @@ class _Narrator:
         parts.append(f"no longer {', '.join(sorted(before - now))}" if before - now else "")
         parts.append("no further checks" if new & _STOPS and not before & _STOPS else "")
         changes = "; ".join(part for part in parts if part)
-        return f"{_FACTS}{changes}{_earlier_calls(entry, new)}" if changes else None
+        return f"facts: {changes}{_earlier_calls(entry, new)}" if changes else None
 
     def _decided(self, entry: Entry) -> str:
         if entry.asked == "assign" and entry.operator is not None:

@@ -85,8 +85,8 @@ def explain(voice_id: str, institution: str | None, *, wants_all: bool, as_json:
     console.print(story.heading, style="bold")
     console.print(story_table(story, with_rows=wants_all))
     console.print(story.ending, style="bold")
-    if len(story.lines) < len(whole.lines):
-        console.print(f"{quantity(len(whole.lines) - len(story.lines), 'line')} left out: --all", style="dim")
+    if not wants_all:
+        console.print("--all shows the whole story", style="dim")
 
 
 @calls.command()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.story import Line, Row, Story, Tone, story_of
+from callkeeper.calls.story import MOST_BRIEF, Line, Row, Story, Tone, brief, story_of
 from callkeeper.calls.trail import Entry, Tried, What
 from tests.unit.calls.rules.recordings import at, record
 
@@ -292,3 +292,43 @@ def test_story_quotes_the_names_of_people(name: str) -> None:
         f"enroll sent by {name!r}",
         f"enroll: {name!r} says that it is absent",
     ]
+
+
+def test_brief_story_is_what_decided() -> None:
+    """What a word overruled, what was said, what was known, the rule that acted, what was sent and what came back."""
+    trail = (
+        Entry(at=at(0), what="pushed", kind="start"),
+        Entry(at=at(1), what="facts", facts={"candidates": 1, "allowed": True}),
+        Entry(at=at(2), what="decided", kind="hold", rule="otherwise", because="No rule asks for anything.", rules="a"),
+        Entry(at=at(3), what="said", kind="verified", operator="ann", person_id="p-1"),
+        Entry(
+            at=at(4),
+            what="decided",
+            kind="enroll",
+            rule="verified",
+            because="Somebody vouches.",
+            rules="a",
+            facts={"allowed": True, "verified": True, "red": False},
+        ),
+        Entry(at=at(4), what="intended", kind="enroll", person_id="p-1", operator="ann", despite=("voice_mismatch",)),
+        Entry(at=at(4), what="sent", kind="enroll"),
+        Entry(at=at(5), what="answered", kind="enroll", state=EffectState.APPLIED),
+        Entry(at=at(6), what="read", status="FullAuthentication"),
+    )
+    story = brief(story_of(replace(record(DEMO, []), trail=trail, enroll=EffectState.APPLIED)))
+    overruled, said, known, decided, *effects = (line.text for line in story.lines)
+    assert overruled.startswith("enrolled on the word of 'ann', despite: ")
+    assert said.startswith("'ann' says: verified")
+    assert known == "known: allowed, verified"
+    assert decided.startswith("decided: enroll, by rule 'verified'")
+    assert [each.split()[1] for each in effects] == ["intended:", "sent", "answered:"]
+
+
+@given(trail=st.lists(st.sampled_from(["said", "sent", "decided", "facts", "checked"]), max_size=40))
+def test_brief_story_is_short_and_keeps_its_order(trail: list[What]) -> None:
+    """However long the call was: eleven lines at most, in the order of the whole story."""
+    whole = story_of(replace(record(DEMO, []), trail=tuple(Entry(at=at(n), what=what) for n, what in enumerate(trail))))
+    short = brief(whole)
+    assert len(short.lines) <= MOST_BRIEF
+    remaining = iter(whole.lines)
+    assert all(any(line.text == each.text and line.at_s == each.at_s for each in remaining) for line in short.lines)
