@@ -30,12 +30,14 @@ NOT_KEPT: Mapping[str, Sequence[str]] = {
     "limit-5": ("assigned", "checked", "enrolled", "rejected"),
     "clock-3-min-behind": ("checked", "enrolled"),
     "clock-5-h-behind": ("checked", "enrolled"),
+    "dates-local-west": ("checked", "enrolled"),
 }
 """What may be missing under a variant.
 
 ``limit-5``, while ``CALLKEEPER_SERVICE_RPS`` is not set: a dozen calls at once teach the limit by 429 answers; until it is
-known, many requests are refused, and some of the calls end before their turn. ``clock-…-behind``: calls that are found in
-the first seconds of a new Redis seem to be older than it, so their checks count as spent. They are left to people.
+known, many requests are refused, and some of the calls end before their turn. ``clock-…-behind``, ``dates-local-west``:
+calls that are found in the first seconds of a new Redis seem to be older than it, so their checks count as spent. They are
+left to people.
 """
 
 TURNS_AWAY = frozenset({"401-before-acting", "401-after-acting", "busy-all", "busy-all-retry-after"})

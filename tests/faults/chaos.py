@@ -55,7 +55,6 @@ LAST_FAILING = frozenset(
     {
         "401-one-institution",
         "500-one-institution",
-        "503-one-institution",
         "busy-one",
         "busy-one-retry-after",
         "keys-refused",

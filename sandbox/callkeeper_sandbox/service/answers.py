@@ -106,7 +106,6 @@ class Reply(msgspec.Struct):
 JSON = "application/json"
 UNAUTHORIZED = Base(success=False, error="Unauthorized.", code="Unauthorized")
 BUSY = Base(success=False, error="Too many requests.", code="Busy")
-NOT_JSON = Base(success=False, error="The content type must be application/json.", code="UnsupportedMediaType")
 UNSERVED = Base(success=False, error="The service could not do this now.", code="Unserved")
 """The answer to a request that a fault prevents from being applied."""
 

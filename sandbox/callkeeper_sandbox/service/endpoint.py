@@ -24,7 +24,6 @@ from callkeeper_sandbox.service.access import (
 )
 from callkeeper_sandbox.service.answers import (
     BUSY,
-    NOT_JSON,
     UNAUTHORIZED,
     UNSERVED,
     ProblemError,
@@ -176,13 +175,8 @@ class Exchange:
         self._sandbox.pusher.pump()
 
     def _turned_away(self) -> Reply | None:
-        """Return the answer to a request that is refused unread: there are too many, or it is not sent as JSON."""
-        if not self._sandbox.admits():
-            return reply(BUSY, 429)
-        content_type = self._inbound.headers.get("content-type", "").strip().lower()
-        if not self._sandbox.world.options.accepts_type(content_type, bool(self._inbound.body)):
-            return reply(NOT_JSON, 415)
-        return None
+        """Return the answer to a request that is refused unread, because there are too many."""
+        return None if self._sandbox.admits() else reply(BUSY, 429)
 
     def _written(self, answer: Reply) -> Reply:
         return msgspec.structs.replace(answer, body=written(answer.body, self._sandbox.world.options))
@@ -195,14 +189,10 @@ class Exchange:
             return reply(UNAUTHORIZED, 401)
         except RefusedError as refused:
             self._arrival.success = False
-            options, is_login = self._sandbox.world.options, refused.code == "InvalidCredentials"
-            status = options.login_refusal_status if is_login else 200
-            status = max(status, options.refusal_status(refused.code or ""))
-            return reply(options.refusal_form(msgspec.to_builtins(refused.answer())), status)
+            return reply(refused.answer(), self._sandbox.world.options.refusal_status(refused.code or ""))
         except ProblemError as error:
             self._arrival.success = False
-            problem = self._sandbox.world.options.problem_form(msgspec.to_builtins(error.problem))
-            return reply(problem, 400, "application/problem+json")
+            return reply(error.problem, 400, "application/problem+json")
         return reply(answer)
 
     def _admitted(self) -> object:

@@ -53,11 +53,10 @@ def list_all(ask: Ask) -> object:
 def _shown(ask: Ask, child: Child) -> object:
     options, institutions = ask.world.options, ask.world.state.institutions
     shown = _plain(child)
-    shown["vpnConfig"] = options.vpn_form(shown["vpnConfig"])
     is_last = child is next(reversed(institutions.values()))
     if options.status_with_calls is not None and is_last and ask.world.has_had_calls(child.record.key or ""):
         shown["status"] = options.status_with_calls
-    return options.institution_form(shown)
+    return shown
 
 
 def _plain(what: Base | Child) -> dict[str, Any]:
@@ -77,10 +76,7 @@ def add(ask: Ask) -> Base:
         body = parse(ask.inbound.body, AddBody)
     except RefusedError as error:
         raise ProblemError(Problem(title="Invalid institution", detail=error.error)) from error
-    if body.key is None and ask.world.options.addition_needs_key:
-        raise _invalid("key", "A key is required.")
-    given = body.key if ask.world.options.addition_takes_key else None
-    key = given or re.sub(r"[^a-z0-9]+", "-", body.name.lower()).strip("-")
+    key = body.key or re.sub(r"[^a-z0-9]+", "-", body.name.lower()).strip("-")
     if not key:
         raise _invalid("name", "A name is required.")
     if key in ask.world.state.institutions:
@@ -116,7 +112,7 @@ def update(ask: Ask) -> Base:
     """
     body = parse(ask.inbound.body, UpdateBody)
     child = _owned(ask, ask.inbound.path_id)
-    name = body.name if body.name is not None else ask.world.options.update_null(child.record.name)
+    name = body.name if body.name is not None else child.record.name
     child.record = msgspec.structs.replace(child.record, name=name, core=body.core)
     return Base()
 
@@ -132,4 +128,4 @@ def login_as(ask: Ask) -> object:
     action = SsoAction(
         sso_url=url, action_text="Open the dashboard", is_hidden=False, sso_url_ie=f"{url}?ie", sso_url_new=f"{url}?new"
     )
-    return ask.world.options.login_as_form(_plain(LoginAnswer(token=token, actions=[action])))
+    return LoginAnswer(token=token, actions=[action])

@@ -20,7 +20,6 @@ from callkeeper_sandbox.service.answers import (
     QueueAnswer,
     RefusedError,
     TokenAnswer,
-    UnauthorizedError,
     UserTokenAnswer,
 )
 from callkeeper_sandbox.service.options import Options
@@ -79,16 +78,13 @@ def request_token(ask: Ask, credentials: Credentials) -> TokenAnswer:
     body = parse(ask.inbound.body, TokenBody)
     given = f"{body.email}\n{body.password}".encode()
     if not hmac.compare_digest(given, f"{credentials.email}\n{credentials.password}".encode()):
-        if options.login_refusal_status == 401:
-            raise UnauthorizedError
         raise RefusedError("Invalid credentials.", "InvalidCredentials")
     if options.login_ends_earlier:
         ask.world.state.tokens.clear()
     now = ask.world.clock()
-    token = tokens.kept(ask.world.state, now) if options.login_keeps_token else None
-    token = token or tokens.mint(ask.world.state, now)
+    token = tokens.mint(ask.world.state, now)
     keys = options.token_keys([key for key, child in ask.world.state.institutions.items() if child.owned])
-    return TokenAnswer(token=token, expires_on=options.expires_on(now), institution_keys=keys)
+    return TokenAnswer(token=token, expires_on=now + tokens.LIFETIME, institution_keys=keys)
 
 
 def request_user_token(ask: Ask) -> UserTokenAnswer:
@@ -127,7 +123,7 @@ def _live(world: World, institution_key: str) -> list[Call]:
     ended_after = world.clock() - dt.timedelta(seconds=world.options.listed_after_end_s)
     over = [call for call in world.over[institution_key] if call.ended_at and call.ended_at > ended_after]
     live = world.live[institution_key].values()
-    return [*over, *(call for call in live if world.options.lists_assigned or call.person_id is None)]
+    return [*over, *live]
 
 
 class _Search(msgspec.Struct, frozen=True):
@@ -140,16 +136,12 @@ class _Search(msgspec.Struct, frozen=True):
         return (
             call.listed_at <= world.clock()
             and call.phone_number not in self.ignored
-            and self._is_within(world.options, world.options.shown_start(call.started_at))
+            and self._is_within(world.options.shown_start(call.started_at))
             and (not self.text or _matches(world, call, self.text))
         )
 
-    def _is_within(self, options: Options, at: dt.datetime) -> bool:
-        at = options.compared_start(at)
-        start, end = (value and options.compared_start(value) for value in (self.start, self.end))
-        if options.bounds_are_exclusive and at in (start, end):
-            return False
-        return (start is None or at >= start) and (end is None or at <= end)
+    def _is_within(self, at: dt.datetime) -> bool:
+        return (self.start is None or at >= self.start) and (self.end is None or at <= self.end)
 
 
 def _matches(world: World, call: Call, wanted: str) -> bool:
@@ -220,11 +212,8 @@ def details(ask: Ask) -> dict[str, Any]:
         effects.check(call, ask.session.requested_by, ask.world.clock())
     options = ask.world.options
     record: dict[str, Any] = msgspec.to_builtins(views.phone_call(ask.world, call))
-    record["metaData"] = options.metadata_form(record["metaData"])
-    if call.manual_person_id is not None:
-        record = options.enrolled_form(record)
     base: dict[str, Any] = msgspec.to_builtins(Base())
-    return {**base, "phoneCall": record if options.shows_nested else None, **(record if options.shows_top else {})}
+    return {**base, "phoneCall": record, **(record if options.shows_top else {})}
 
 
 def enroll(ask: Ask) -> Base:

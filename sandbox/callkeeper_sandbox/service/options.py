@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 
 from callkeeper_sandbox.service.answers import RefusedError
 from callkeeper_sandbox.service.institutions import InstitutionStatus
-from callkeeper_sandbox.service.records import Status
 
 T = TypeVar("T")
 
@@ -63,65 +62,35 @@ class Options:
 
     Attributes:
         status_with_calls: Status of the reseller's last institution from its first call on.
-        update_null: What an update with a null name does: the new name, made from the old one.
         token_keys: The `institutionKeys` of a login, made from the keys of all institutions of the reseller.
-        expires_on: The `expiresOn` of a login, made from the instant of the login.
         page_size: The size of a page, made from `pageSize`.
-        bounds_are_exclusive: Whether a call that starts exactly at `startDate` or `endDate` is left out.
-        compared_start: Precision of the comparison of a start with the bounds.
         listed_after_end_s: For how long the queue lists a call that has ended.
-        persons_after_s: Seconds after the start at which candidates are known.
         prefills_person: Where a call that nobody has assigned shows the only matched member as its person.
-        accepts_type: Whether a content type is accepted, with or without a body; else 415.
         refusal_status: HTTP status of a refusal, by its code.
         success_form: Additional form of every answer, for extras in successful ones.
-        case_status: Research status of a call without a scripted case, by the call and the present.
-        shows_nested, shows_top: Where the record is in the answer to details.
+        shows_top: Whether the record is also at the top level of the answer to details.
         requests_per_s: Requests answered within one second; more get a 429. 0: no limit.
         clock_ahead_s: By how much the clock of the service is ahead of true time.
         shown_start: What `startDateTime` says, and the bounds compare, made from the start of a call.
-        starts_with_status: Whether a call has the status CallStarted before anything happens to it.
-        viewed_after_s: Seconds after which AgentViewed overwrites a status with a decision.
         policy_lag_s: Delay of the shown policies after their status.
         unenroll_after_s: Seconds from a reject until the member's other manual authentications are un-enrolled.
         moves_id: Whether the queue lists a call under its alternate id until somebody is assigned.
         capital_ids: Where these are written in capital letters. Requests may then spell them either way.
-        addition_takes_key: Whether a given key is used.
     """
 
     wrap_institutions: Form = lambda records: {"institutions": records}
-    institution_form: Form = unchanged
-    vpn_form: Form = unchanged
     status_with_calls: InstitutionStatus | None = None
-    update_null: Form = unchanged
-    login_as_form: Form = unchanged
     token_keys: Callable[[list[str]], list[str]] = unchanged
     login_ends_earlier: bool = False
-    login_keeps_token: bool = False
-    expires_on: Callable[[dt.datetime], dt.datetime] = lambda at: at + dt.timedelta(minutes=30)
-    login_refusal_status: int = 200
     page_size: Callable[[int], int] = refuse_over_1000
     page: Callable[[Sequence[Any], int, int], Sequence[Any]] = skip_entries
     past_end: Callable[[Sequence[Any], int], Sequence[Any]] = end_empty
     queue_order: Callable[[Iterable[Any]], list[Any]] = oldest_first
-    bounds_are_exclusive: bool = False
-    compared_start: Callable[[dt.datetime], dt.datetime] = unchanged
     listed_after_end_s: float = 0.0
-    lists_assigned: bool = True
-    null_persons: bool = True
-    persons_after_s: float = 0.0
     prefills_person: frozenset[Literal["queue", "details"]] = frozenset()
-    phone_form: Callable[[str], str] = unchanged
-    accepts_type: Callable[[str, bool], bool] = lambda _type, _has_body: True
     refusal_status: Callable[[str], int] = lambda _code: 200
-    refusal_form: Form = unchanged
-    problem_form: Form = unchanged
     success_form: Form = unchanged
     answer_form: Form = unchanged
-    metadata_form: Form = unchanged
-    enrolled_form: Form = unchanged
-    case_status: Callable[[Any, dt.datetime], str | None] = lambda _call, _now: None
-    shows_nested: bool = True
     shows_top: bool = True
     requests_per_s: int = 0
     write_instant: Callable[[dt.datetime], str] = write_utc
@@ -131,9 +100,6 @@ class Options:
     assign_writes_status: bool = True
     assign_over: Literal["replaces", "refused", "ignored"] = "replaces"
     refused_after_end: frozenset[str] = frozenset()
-    starts_with_status: bool = True
-    enroll_writes: tuple[Status, Status] = (Status.ACCEPTED, Status.FULL_AUTHENTICATION)
-    viewed_after_s: float | None = None
     status_lag_s: float = 0.0
     policy_lag_s: float = 0.0
     unenroll_writes_status: bool = True
@@ -141,5 +107,3 @@ class Options:
     id_form: Callable[[str], str] = unchanged
     moves_id: bool = False
     capital_ids: frozenset[Literal["push", "queue", "details", "assign"]] = frozenset()
-    addition_needs_key: bool = False
-    addition_takes_key: bool = True

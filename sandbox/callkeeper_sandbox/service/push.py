@@ -147,11 +147,8 @@ class Pusher:
     def _mails(self, call: Call, event: CallEvent, fault: Fault | None) -> list[Mail]:
         latency = dt.timedelta(seconds=fault.latency_s if fault else 0)
         full = event_payload(call, event.type, event.at)
-        write = self._world.options.phone_form
         full = msgspec.structs.replace(
             full,
-            phone_number=write(full.phone_number),
-            destination_phone_number=write(full.destination_phone_number),
             voice_id=self._world.spelled(call.voice_id, "push"),
             alternate_voice_id=self._world.spelled(call.alternate_id, "push"),
         )

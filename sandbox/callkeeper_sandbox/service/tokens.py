@@ -22,14 +22,6 @@ def mint(state: State, now: dt.datetime) -> str:
     return token
 
 
-def kept(state: State, now: dt.datetime) -> str | None:
-    """Return the last valid token, with a new expiry."""
-    token = next((token for token in reversed(state.tokens) if is_alive(state, token, now)), None)
-    if token is not None:
-        slide(state, token, now)
-    return token
-
-
 def is_alive(state: State, token: str, now: dt.datetime) -> bool:
     """Tell whether a token was issued and has not expired."""
     expires_at = state.tokens.get(token)

@@ -14,7 +14,6 @@ from callkeeper_sandbox.service.records import (
     PhoneCall,
     QueueEntry,
     ResearchCase,
-    Status,
     VendorCall,
     VendorEvent,
 )
@@ -23,9 +22,6 @@ from callkeeper_sandbox.service.world import World
 
 _IDS = uuid.UUID("00000000-0000-4000-8000-000000000000")
 _CUSTOMER = str(uuid.uuid5(_IDS, "customer"))
-
-
-_DECIDED = frozenset({Status.FULL_AUTHENTICATION, Status.UNENROLLED, Status.ACCEPTED, Status.REJECTED})
 
 
 def _listed_id(world: World, call: Call) -> str:
@@ -38,7 +34,7 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
     Spec: Queue entry.
     """
     return QueueEntry(
-        phone_number=world.options.phone_form(call.phone_number),
+        phone_number=call.phone_number,
         voice_id=world.spelled(_listed_id(world, call), "queue"),
         person_id=person_shown(world, call, "queue"),
         core_username=call.core_username,
@@ -50,13 +46,11 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
 def _persons(world: World, call: Call) -> list[PersonMatch] | msgspec.Raw | None:
     if call.persons is not None:
         return msgspec.Raw(msgspec.json.encode(call.persons))
-    found = _matched(world, call)
-    return found or (None if world.options.null_persons else [])
+    return _matched(world, call) or None
 
 
 def _matched(world: World, call: Call) -> list[PersonMatch]:
-    is_matched = world.clock() >= call.started_at + dt.timedelta(seconds=world.options.persons_after_s)
-    return [member.person for member in world.candidates(call)] if is_matched else []
+    return [member.person for member in world.candidates(call)]
 
 
 def person_shown(world: World, call: Call, place: Literal["queue", "details"]) -> str | None:
@@ -77,7 +71,7 @@ def phone_call(world: World, call: Call) -> PhoneCall:
     enrolled = call.manual_person_id is not None
     return PhoneCall(
         phone_call_id=call.call_id,
-        phone_number=world.options.phone_form(call.phone_number),
+        phone_number=call.phone_number,
         voice_id=world.spelled(call.voice_id, "details"),
         person_id=person_id,
         is_verified=call.verified_at is not None,
@@ -107,22 +101,16 @@ def phone_call(world: World, call: Call) -> PhoneCall:
         has_voice_match_validation_rule=False,
         first_name=member.person.first_name if member else None,
         last_name=member.person.last_name if member else None,
-        research_case=_research_case(world, call, member),
+        research_case=_research_case(call, member),
         vendor_events=[_end_event(call, call.ended_at)] if call.ended_at else None,
     )
 
 
 def _status(world: World, call: Call) -> str | None:
     """Return the latest visible activity."""
-    options, now = world.options, world.clock()
-    seen_until = now - dt.timedelta(seconds=options.status_lag_s)
+    seen_until = world.clock() - dt.timedelta(seconds=world.options.status_lag_s)
     shown = [activity for activity in call.activities if activity.at <= seen_until] or call.activities[:1]
-    latest = shown[-1]
-    if latest.name == Status.STARTED and not options.starts_with_status:
-        return None
-    if options.viewed_after_s is None or latest.name not in _DECIDED:
-        return latest.name
-    return Status.AGENT_VIEWED if latest.at <= now - dt.timedelta(seconds=options.viewed_after_s) else latest.name
+    return shown[-1].name
 
 
 def _policies(world: World, call: Call) -> list[str]:
@@ -137,19 +125,18 @@ def _duration_s(call: Call) -> float:
     return (call.ended_at - call.started_at).total_seconds() if call.ended_at else 0.0
 
 
-def _research_case(world: World, call: Call, member: Member | None) -> ResearchCase | None:
-    status = call.research_status or world.options.case_status(call, world.clock())
-    if status is None:
+def _research_case(call: Call, member: Member | None) -> ResearchCase | None:
+    if call.research_status is None:
         return None
     return ResearchCase(
         id=str(uuid.uuid5(_IDS, f"case {call.voice_id}")),
         voice_id=call.research_voice_id or call.voice_id,
-        phone_number=world.options.phone_form(call.phone_number),
+        phone_number=call.phone_number,
         first_name=member.person.first_name if member else None,
         last_name=member.person.last_name if member else None,
         person_id=call.person_id,
         call_start_date_utc=call.started_at,
-        research_status=status,
+        research_status=call.research_status,
         other_calls=[],
     )
 

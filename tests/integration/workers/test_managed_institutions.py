@@ -285,7 +285,7 @@ async def test_call_of_a_foreign_institution_waits_a_minute(rig: Rig, is_listed:
     assert 50 < due_s <= 60
 
 
-@pytest.mark.parametrize("how", ["", "list-items", "list-nested", "list-bare", "list-beside-arrays"])
+@pytest.mark.parametrize("how", ["", "list-items", "list-bare", "list-beside-arrays"])
 async def test_institution_that_only_the_list_names_is_acted_for(rig: Rig, how: str) -> None:
     """A login that leaves it out proves nothing: the list says that it is the reseller's, whatever wraps it."""
     rig.stage.sandbox.choose(["keys-missing", *filter(None, [how])])

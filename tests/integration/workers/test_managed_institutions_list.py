@@ -35,7 +35,7 @@ async def assigned(rig: Rig, seconds: float) -> list[str]:
 
 @pytest.mark.parametrize(
     "variant",
-    ["list-items", "list-nested", "list-bare", "list-beside-arrays", "list-paged", "list-refused", "list-failing"],
+    ["list-items", "list-bare", "list-beside-arrays", "list-paged", "list-refused", "list-failing"],
 )
 async def test_institutions_are_known_however_they_are_listed(rig: Rig, variant: str) -> None:
     """Calls of every institution are assigned, whatever the list is wrapped in, and also where it cannot be read.
