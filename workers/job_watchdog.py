@@ -5,10 +5,12 @@ run. What one misses, another look finds 200 ms later.
 """
 
 import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -29,12 +31,31 @@ QUIET_S = 10.0
 """If no worker has run a shift for this long, one is started. It enlists institutions that a lost Redis forgot."""
 
 STUCK_S = 30.0
-"""If a shift gives no sign of life for this long, its process is ended. The platform starts another."""
+"""If a shift gives no sign of life for this long, its process is ended, unless it is only slow. The platform starts
+another."""
+
+SLOW_SHARE = 0.01
+"""A shift whose thread gets this share of a core is slow, until it has had ``STUCK_S`` of CPU: then it runs in circles."""
 
 STUCK_EXIT = 70
 
 SAYING_S = 1.0
 """How long the watchdog waits for its last log line, in seconds. It ends the process even if logging hangs."""
+
+
+class _Beat(NamedTuple):
+    """A sign of life of a shift's thread."""
+
+    at_s: float
+    cpu_s: float
+    thread: int
+
+    def is_slow(self, after_s: float, stuck_s: float) -> bool:
+        """Tell whether the thread has run since, as far as its share of a core let it."""
+        if not hasattr(time, "pthread_getcpuclockid"):  # macOS
+            return False
+        used_s = time.clock_gettime(time.pthread_getcpuclockid(self.thread)) - self.cpu_s
+        return after_s * SLOW_SHARE < used_s < stuck_s
 
 
 class Watchdog:
@@ -63,7 +84,7 @@ class Watchdog:
         self._is_over = False
         self._check_now = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-        self._beat_at_s: float | None = None
+        self._beat: _Beat | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -75,11 +96,11 @@ class Watchdog:
 
     def beat(self) -> None:
         """Report that the running shift is alive. The shift calls it every few milliseconds."""
-        self._beat_at_s = time.monotonic()
+        self._beat = _Beat(time.monotonic(), time.thread_time(), threading.get_ident())
 
     def rest(self) -> None:
         """Report that the shift has ended, and check at once whether another is needed."""
-        self._beat_at_s = None
+        self._beat = None
         self._check_now.set()
 
     def check(self, *, late_ms: int = LATE_MS) -> None:
@@ -120,14 +141,18 @@ class Watchdog:
                 is_away = True
 
     def _watch(self) -> None:
-        beat_at_s = self._beat_at_s
-        if beat_at_s is not None and time.monotonic() - beat_at_s > self._stuck_s:
-            self._end(after_s=round(time.monotonic() - beat_at_s, 1))
+        beat = self._beat
+        if beat is not None:
+            after_s = time.monotonic() - beat.at_s
+            if after_s > self._stuck_s and not beat.is_slow(after_s, self._stuck_s):
+                self._end(after_s=round(after_s, 1))
 
     def _end(self, after_s: float) -> None:
-        """Log why, and end the process. What holds the shift up may hold up logging, too."""
+        """Write what each thread does, log why, and end the process. What holds the shift up may hold up both, too."""
 
         def say() -> None:
+            stacks = ("".join(traceback.format_stack(frame)) for frame in sys._current_frames().values())  # noqa: SLF001
+            os.write(2, "\n".join(stacks).encode())  # no locals
             self._log.error("shift_stuck", after_s=after_s)
 
         saying = threading.Thread(target=say, name="last words", daemon=True)
