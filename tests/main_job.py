@@ -184,7 +184,10 @@ class MainJob:
 def may_lose(names: Sequence[str]) -> set[str]:
     """Return the promises that may be broken under a set of variants."""
     # Virtual time stands still until all that was claimed together is over: many slow answers in a row delay everything.
-    return {promise for name in names for promise in (PROMISES if "slow" in name else NOT_KEPT.get(name, ()))}
+    lost = {promise for name in names for promise in (PROMISES if "slow" in name else NOT_KEPT.get(name, ()))}
+    # Without checks an impostor is seen at the end only. Where a reject is refused then, a person is told.
+    refuses_late = {REFUSES_LATE, "reject-after-end-refused"}.intersection(names)
+    return lost | {"rejected"} if "checked" in lost and refuses_late else lost
 
 
 async def kept(names: Sequence[str], redis: Redis, rps: float | None = None) -> dict[str, Kept]:
