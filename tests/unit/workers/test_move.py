@@ -55,13 +55,13 @@ async def test_first_request_of_an_old_claim_is_made() -> None:
 
 async def test_settled_call_says_why_and_is_due_again_only_for_its_members_enroll() -> None:
     """The trail has the reason and how many checks were used."""
-    held = HeldClaim(call(checks_used=7))
+    held = HeldClaim(call(checks_used=7, end_seen_at=NOW))
     await settle(as_claim(held), Reason.UNDECIDED)
     (entry,) = held.entries
     assert (entry.what, entry.because, entry.n) == ("settled", Reason.UNDECIDED, 7)
     assert (held.call.life.phase, held.call.life.settled_at, held.counted) == (Phase.SETTLED, NOW, ["settled"])
     assert held.saved == [Placement(None, listed="settled")]
-    again = HeldClaim(call(recheck_from=NOW, alternate_id="a-1"))
+    again = HeldClaim(call(end_seen_at=NOW, recheck_from=NOW, alternate_id="a-1"))
     await settle(as_claim(again), Reason.UNDECIDED)
     assert again.saved == [Placement(0, listed="settled"), ("cu-1", "a-1")]
 
