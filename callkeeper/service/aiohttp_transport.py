@@ -10,6 +10,7 @@ of a kilobyte can become a megabyte, and a limit after decompressing a whole chu
 much it may still return. What arrives is limited too: a compressed body can go on for ever and stand for nothing.
 """
 
+import re
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,7 +26,9 @@ from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import Request, ServiceResponse
 from callkeeper.service.proxy import Proxy
 
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_GZIP: Final = b"\x1f\x8b"
+_MOST_MEMBERS: Final = 16
+_UNASKED: Final = re.compile(r"\b(br|zstd|deflate|compress)\b", re.IGNORECASE)
 
 _LONGER_ENCODED: Final = 64 * 1024
 """By how many bytes a compressed body may be longer than its limit: incompressible data grows a little."""
@@ -39,47 +42,76 @@ async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:
     """Read a response to its end and close it.
 
     Raises:
-        BodyRefused: The body is larger than ``max_bytes``, in an unknown encoding, or badly encoded.
+        BodyRefused: The body is larger than ``max_bytes``, in an encoding that was not asked for, or badly encoded.
     """
     # Not with ``response.aread()``: httpx decodes without a limit, and its layers of iterators cost more than all this.
-    stream = response.stream
+    stream, unpacking = response.stream, _Unpacking()
     assert isinstance(stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
     left, left_encoded, parts = max_bytes, max_bytes + _LONGER_ENCODED, []
     try:
-        decoder = _decoder(response.headers.get("content-encoding"))
         async for chunk in stream:
-            part = chunk if decoder is None else _decoded(decoder, chunk, left + 1)
-            left -= len(part)
+            parts.append(unpacking.take(chunk, left + 1))
+            left -= len(parts[-1])
             left_encoded -= len(chunk)
             if left < 0 or left_encoded < 0:
                 raise BodyRefused(f"the body exceeds {max_bytes} bytes")
-            parts.append(part)
-        if decoder is not None and parts and not decoder.eof:
-            raise BodyRefused("the compressed body is cut off")
+        parts.append(unpacking.end())
     finally:
         await stream.aclose()
+    if not unpacking.members and _UNASKED.search(response.headers.get("content-encoding", "")):
+        raise BodyRefused("the body has an encoding that was not asked for")
     return ServiceResponse(response.status_code, response.headers, b"".join(parts))
 
 
-def _decoder(encoding: str | None) -> "zlib._Decompress | None":
-    """Return what decodes a body with this Content-Encoding header; None if it is sent as it is."""
-    encoding = (encoding or "").strip().lower()
-    if encoding in ("identity", ""):
-        return None
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return zlib.decompressobj(_GZIP_OR_ZLIB)
-    raise BodyRefused("the body has an unknown encoding")
+class _Unpacking:
+    """Takes the pieces of a body, and unpacks what begins like gzip, whatever its headers say. JSON never begins so."""
+
+    def __init__(self) -> None:
+        self.members = 0
+        self._member: zlib._Decompress | None = None
+        self._is_plain = False
+        self._carry = b""
+
+    def take(self, chunk: bytes, limit: int) -> bytes:
+        """Return what a piece holds, but little more than ``limit`` bytes if it is packed."""
+        if self._is_plain:
+            return chunk
+        chunk, self._carry, out = self._carry + chunk, b"", b""
+        while chunk and len(out) < limit:
+            if self._member is None:
+                if len(chunk) < len(_GZIP):
+                    self._carry = chunk
+                    break
+                self._is_plain = not self.members and not chunk.startswith(_GZIP)
+                if self._is_plain:
+                    return chunk
+                if not chunk.startswith(_GZIP):
+                    break  # what follows the last member means nothing
+                self._member, self.members = self._next(), self.members + 1
+            out += _unpacked(self._member, chunk, limit - len(out))
+            chunk = b""
+            if self._member.eof:
+                chunk, self._member = self._member.unused_data, None
+        return out
+
+    def _next(self) -> "zlib._Decompress":
+        if self.members == _MOST_MEMBERS:
+            raise BodyRefused(f"the compressed body has more than {_MOST_MEMBERS} parts")
+        return zlib.decompressobj(16 + zlib.MAX_WBITS)
+
+    def end(self) -> bytes:
+        """Return what is left of a body of one byte."""
+        if self._member is not None:
+            raise BodyRefused("the compressed body is cut off")
+        return b"" if self.members else self._carry
 
 
-def _decoded(decoder: "zlib._Decompress", chunk: bytes, limit: int) -> bytes:
-    """Decode at most ``limit`` bytes. A body that is too large shows as a part longer than what is left."""
-    if decoder.eof:
-        return b""  # zlib would keep what follows the end, and copy all of it with each chunk
+def _unpacked(member: "zlib._Decompress", chunk: bytes, limit: int) -> bytes:
     try:
-        return decoder.decompress(chunk, limit)
+        return member.decompress(chunk, limit)
     except zlib.error:
         pass
-    raise BodyRefused("the body is not what its encoding says")
+    raise BodyRefused("the body begins like gzip, and is none")
 
 
 FIRST_BYTE: Final = "callkeeper.first_byte"
@@ -115,7 +147,7 @@ class FirstByte:
 
 _EVERY_REQUEST = (
     (b"accept", b"application/json"),
-    (b"accept-encoding", b"gzip, deflate"),
+    (b"accept-encoding", b"identity, gzip"),
     (b"user-agent", b"callkeeper"),
 )
 
@@ -152,6 +184,10 @@ def http_request(
 def _url(base_url: str) -> httpx.URL:
     return httpx.URL(base_url)
 
+
+_LONGEST_HEADER: Final = 64 * 1024
+_MOST_HEADERS: Final = 1000
+"""Gateways add long policies and many cookies. None of them is read."""
 
 KEEPALIVE_S = 15.0
 """How long an idle connection is kept, in seconds. Servers usually keep it longer, so they rarely drop it first."""
@@ -214,6 +250,9 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             trust_env=False,
             auto_decompress=False,
+            max_line_size=_LONGEST_HEADER,
+            max_field_size=_LONGEST_HEADER,
+            max_headers=_MOST_HEADERS,
             middlewares=(_once,),
         )
 

@@ -9,14 +9,12 @@ The service's own words about a failure are kept with the error. Spec: Base resp
 
 Assumed (`institution-list-form`): the list of institutions, whose wrapper the Spec does not show, is either a bare
 array, or an object in which exactly one property other than those of the base response is an array. Five fields of each
-entry are read. The rest, including secrets, is never decoded.
+entry are read. The rest, including secrets, is dropped at once.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TypeVar
-
-import msgspec
 
 from callkeeper.service.answer_parsing import Reader, Unreadable, parse
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
@@ -286,8 +284,6 @@ _BASE = Reader(BaseAnswer)
 _SUMMARY = Reader(InstitutionSummary)
 BASE_LISTS = ("errors", "messages")
 """The arrays of the base response."""
-_array = msgspec.json.Decoder(list[msgspec.Raw])
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary, ...], int]:
@@ -302,40 +298,43 @@ def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary,
     Spec: Endpoints 8.
     """
     _check_status(INSTITUTIONS, answer)
-    entries = _entries(answer)
-    if entries is None or not 200 <= answer.status_code < 300:
+    summaries = _summaries(answer) if 200 <= answer.status_code < 300 else None
+    if summaries is None:
         raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status_code}, no list of institutions")
-    summaries = [_summary(entry) for entry in entries]
     readable = tuple(summary for summary in summaries if summary is not None)
     return readable, len(summaries) - len(readable)
 
 
-def _entries(answer: ServiceResponse) -> list[msgspec.Raw] | None:
+def _summaries(answer: ServiceResponse) -> list[InstitutionSummary | None] | None:
+    """Return the entries of the list, None for those that cannot be read; None if there is no list.
+
+    Only what is read leaves this function: the rest of an entry has secrets.
+    """
     try:
-        if answer.content.lstrip()[:1] == b"[":
-            return _array.decode(answer.content)
-        arrays = list(_arrays(_object.decode(answer.content)))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        value = parse(answer.content)
+    except Unreadable:
         return None
-    verdict(INSTITUTIONS, answer, _BASE, needs_success=False)
-    if len(arrays) > 1:
-        arrays = [array for array in arrays if any((summary := _summary(entry)) and summary.status for entry in array)]
-    return arrays[0] if len(arrays) == 1 else None
+    if isinstance(value, dict):
+        verdict(INSTITUTIONS, answer, _BASE, needs_success=False)
+    lists = [[_summary(entry) for entry in array] for array in _arrays(value)]
+    if len(lists) > 1:
+        lists = [one for one in lists if any(summary and summary.status for summary in one)]
+    return lists[0] if len(lists) == 1 else None
 
 
-def _arrays(wrapper: Mapping[str, msgspec.Raw], depth: int = 2) -> Iterator[list[msgspec.Raw]]:
-    """Yield the arrays in an object and its nested objects, except those of the base response."""
-    for name, raw in wrapper.items():
-        opening = bytes(raw)[:1]
-        if opening == b"[" and name not in BASE_LISTS:
-            yield _array.decode(raw)
-        elif opening == b"{" and depth:
-            yield from _arrays(_object.decode(raw), depth - 1)
+def _arrays(value: object, depth: int = 3) -> Iterator[list[object]]:
+    """Yield the arrays in an object and its nested objects, except those of the base response; or the array itself."""
+    if isinstance(value, list):
+        yield value
+    elif isinstance(value, dict) and depth:
+        for name, inner in value.items():
+            if name not in BASE_LISTS:
+                yield from _arrays(inner, depth - 1)
 
 
-def _summary(entry: msgspec.Raw) -> InstitutionSummary | None:
+def _summary(entry: object) -> InstitutionSummary | None:
     try:
-        return _SUMMARY.read(bytes(entry))
+        return _SUMMARY.of(entry)
     except Unreadable:
         return None
 

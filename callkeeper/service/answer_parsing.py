@@ -117,7 +117,11 @@ class Reader(Generic[R]):
             return self._decoder.decode(body)
         except _BROKEN:
             pass
-        return _record(self._kind, parse(body))
+        return self.of(parse(body))
+
+    def of(self, value: object) -> R:
+        """Return the record in a value that is parsed already. Raises as `read`."""
+        return _record(self._kind, value)
 
 
 def parse(body: bytes) -> object:

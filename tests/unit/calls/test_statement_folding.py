@@ -11,7 +11,17 @@ from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import failures, needs_of
 from callkeeper.calls.note_folding import fold_note
-from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified, Withdrawn
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    OptedIn,
+    OptedOut,
+    Resolved,
+    Statement,
+    Verified,
+    Withdrawn,
+)
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Asked, Call, Phase, Reason, with_effect
 from callkeeper.calls.rules import Outcome
@@ -26,7 +36,7 @@ from callkeeper.calls.statement_folding import (
 from callkeeper.calls.trail import Entry
 from tests.records import with_stored
 from tests.unit.calls.rules.specimens import EAGER
-from tests.unit.calls.specimens import BOOK, NOW, call, seconds, verified, word
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, verified, word
 
 ENROLL, REJECT = EffectKind.ENROLL, EffectKind.REJECT
 
@@ -527,3 +537,12 @@ def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
     assert folded.ledger.enroll == confirmed
     assert folded.statements.asked is not None
     assert folded.statements.asked.closed_by == "bob"
+
+
+@pytest.mark.parametrize(("said_s", "counts"), [(-1, False), (0, False), (1, True)])
+def test_opt_in_takes_back_only_an_opt_out_that_was_read_before_it(said_s: int, counts: bool) -> None:
+    """At the same instant nobody knows which came last: the caller counts as opted out."""
+    known = call(reading=reading(status="VoiceOptOut", read_at=NOW), opted_out_seen=True)
+    note = OptedIn(operator="ann", said_at=NOW + seconds(said_s), wish="1" * 32, remark="agreed")
+    folded, _ = fold_note(known, note, NOW + seconds(2))
+    assert folded.seen.opted_in_last is counts

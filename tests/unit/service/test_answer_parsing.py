@@ -352,9 +352,20 @@ def test_institution_list_is_found_in_any_wrapper(body: str) -> None:
     assert left_out == (3 if "items" in body else 0)
 
 
+@pytest.mark.parametrize("wrapper", [b"%b", b'{"success":true,"institutions":%b}'], ids=["bare", "wrapped"])
 @pytest.mark.parametrize(
-    "body", [b"{}", b'{"success":true}', b'{"a":[],"b":[]}', b'"x"', b"null", b"", b'{"a":{"\xff":[]}}']
+    ("before", "name"),
+    [(b"\xef\xbb\xbf", b"A"), (b"", b"Caf\xe9"), (b"", b"A\tB"), (b"", b"\\ud83d"), (b"", b"\\u0000")],
+    ids=["byte order mark", "latin-1", "raw tab", "half a surrogate pair", "escaped zero"],
 )
+def test_institution_list_is_read_like_every_other_answer(wrapper: bytes, before: bytes, name: bytes) -> None:
+    """One badly written name hides no institution."""
+    entries = b'[{"key":"cu-1","name":"%b","status":"Active"},{"key":"cu-2","status":"Active"}]' % name
+    read, unreadable = institution_list(responded(200, before + wrapper % entries))
+    assert ([one.key for one in read], unreadable) == (["cu-1", "cu-2"], 0)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"success":true}', b'{"a":[],"b":[]}', b'"x"', b"null", b""])
 def test_institution_list_that_is_not_there_is_unreadable(body: bytes) -> None:
     """No list is not an empty list."""
     with pytest.raises(AnswerUnreadable):
