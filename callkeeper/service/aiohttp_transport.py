@@ -45,73 +45,40 @@ async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:
         BodyRefused: The body is larger than ``max_bytes``, in an encoding that was not asked for, or badly encoded.
     """
     # Not with ``response.aread()``: httpx decodes without a limit, and its layers of iterators cost more than all this.
-    stream, unpacking = response.stream, _Unpacking()
+    stream, left, parts = response.stream, max_bytes + _LONGER_ENCODED, []
     assert isinstance(stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
-    left, left_encoded, parts = max_bytes, max_bytes + _LONGER_ENCODED, []
     try:
         async for chunk in stream:
-            parts.append(unpacking.take(chunk, left + 1))
-            left -= len(parts[-1])
-            left_encoded -= len(chunk)
-            if left < 0 or left_encoded < 0:
+            parts.append(chunk)
+            if (left := left - len(chunk)) < 0:
                 raise BodyRefused(f"the body exceeds {max_bytes} bytes")
-        parts.append(unpacking.end())
     finally:
         await stream.aclose()
-    if not unpacking.members and _UNASKED.search(response.headers.get("content-encoding", "")):
+    body = b"".join(parts)
+    if not body.startswith(_GZIP) and _UNASKED.search(response.headers.get("content-encoding", "")):
         raise BodyRefused("the body has an encoding that was not asked for")
-    return ServiceResponse(response.status_code, response.headers, b"".join(parts))
+    return ServiceResponse(response.status_code, response.headers, _unpacked(body, max_bytes))
 
 
-class _Unpacking:
-    """Takes the pieces of a body, and unpacks what begins like gzip, whatever its headers say. JSON never begins so."""
-
-    def __init__(self) -> None:
-        self.members = 0
-        self._member: zlib._Decompress | None = None
-        self._is_plain = False
-        self._carry = b""
-
-    def take(self, chunk: bytes, limit: int) -> bytes:
-        """Return what a piece holds, but little more than ``limit`` bytes if it is packed."""
-        if self._is_plain:
-            return chunk
-        chunk, self._carry, out = self._carry + chunk, b"", b""
-        while chunk and len(out) < limit:
-            if self._member is None:
-                if len(chunk) < len(_GZIP):
-                    self._carry = chunk
-                    break
-                self._is_plain = not self.members and not chunk.startswith(_GZIP)
-                if self._is_plain:
-                    return chunk
-                if not chunk.startswith(_GZIP):
-                    break  # what follows the last member means nothing
-                self._member, self.members = self._next(), self.members + 1
-            out += _unpacked(self._member, chunk, limit - len(out))
-            chunk = b""
-            if self._member.eof:
-                chunk, self._member = self._member.unused_data, None
-        return out
-
-    def _next(self) -> "zlib._Decompress":
-        if self.members == _MOST_MEMBERS:
-            raise BodyRefused(f"the compressed body has more than {_MOST_MEMBERS} parts")
-        return zlib.decompressobj(16 + zlib.MAX_WBITS)
-
-    def end(self) -> bytes:
-        """Return what is left of a body of one byte."""
-        if self._member is not None:
-            raise BodyRefused("the compressed body is cut off")
-        return b"" if self.members else self._carry
-
-
-def _unpacked(member: "zlib._Decompress", chunk: bytes, limit: int) -> bytes:
-    try:
-        return member.decompress(chunk, limit)
-    except zlib.error:
-        pass
-    raise BodyRefused("the body begins like gzip, and is none")
+def _unpacked(body: bytes, most: int) -> bytes:
+    """Return a body, unpacked if it begins like gzip, whatever its headers say: JSON never begins so."""
+    parts = [] if body.startswith(_GZIP) else [body]
+    left = most - sum(map(len, parts))
+    while left >= 0 and body.startswith(_GZIP) and len(parts) < _MOST_MEMBERS:
+        member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            parts.append(member.decompress(body, left + 1))
+        except zlib.error:
+            break
+        left -= len(parts[-1])
+        if not member.eof:
+            break
+        body = member.unused_data  # another member, or padding
+    if left < 0:
+        raise BodyRefused(f"the body exceeds {most} bytes")
+    if body.startswith(_GZIP):
+        raise BodyRefused("the compressed body is cut off, broken, or in too many parts")
+    return b"".join(parts)
 
 
 FIRST_BYTE: Final = "callkeeper.first_byte"

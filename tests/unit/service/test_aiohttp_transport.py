@@ -62,7 +62,7 @@ async def test_what_follows_a_packed_body_means_nothing() -> None:
     """Some servers pad it with zeros. Members without end are refused."""
     packed = gzip.compress(b"{}")
     assert await received(packed + bytes(16), bytes(9), encoding="gzip", max_bytes=100) == b"{}"
-    with pytest.raises(BodyRefused, match="more than 16 parts"):
+    with pytest.raises(BodyRefused, match="too many parts"):
         await received(packed * 17, encoding="gzip", max_bytes=100)
 
 
