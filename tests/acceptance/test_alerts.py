@@ -1,11 +1,13 @@
 """Alerts with real processes that miss a worker or a web process, and a local receiver."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from callkeeper.calls.store.keys import Keys
 from tests.acceptance.troubles import web_dead
 from tests.harness.processes import stack
 from tests.http_servers import serving
@@ -31,14 +33,20 @@ class Chat:
 
 
 def test_missing_worker_and_its_return_are_alerted_once_each(tmp_path: Path) -> None:
-    """Two web processes send one alert that no worker is alive, and one when it is over; no log has an address."""
+    """Two web processes send one alert that no worker is alive, and one when it is over; no log has an address.
+
+    An address that takes the connection and never answers holds up no push, and the next address for 20 s at most.
+    """
     chat = Chat()
 
-    with serving(chat) as port:
-        wanted = {"CALLKEEPER_ALERT_URLS": f"json://user:{SECRET}@127.0.0.1:{port}/, slak://{SECRET}"}
+    with serving(chat) as port, socket.create_server(("127.0.0.1", 0)) as stuck:
+        silent = f"json://user:{SECRET}@127.0.0.1:{stuck.getsockname()[1]}/?rto=600"
+        wanted = {"CALLKEEPER_ALERT_URLS": f"{silent}, json://user:{SECRET}@127.0.0.1:{port}/, slak://{SECRET}"}
         with stack(tmp_path, workers=0, web_environ=wanted) as running:
             running.start("web")
             until(lambda: chat.told("No worker is alive"), 60, "the alert")
+            running.control("POST", "/push/sample", {"institution_key": "cu-1"})
+            until(lambda: running.redis.exists(Keys().sample("cu-1")), 5, "the sample")
             running.start("worker")
             until(lambda: chat.told("over: No worker"), 60, "that it is over")
             logs = "".join(member.log.read_text() for member in running.demo.fleet.members)
@@ -46,7 +54,8 @@ def test_missing_worker_and_its_return_are_alerted_once_each(tmp_path: Path) -> 
     assert chat.got[0]["type"] == "failure"
     assert "incident-no-worker" in chat.got[0]["message"]
     assert "alert_address_wrong" in logs
-    assert "2 (slak)" in logs
+    assert "3 (slak)" in logs
+    assert "no answer within 20 s" in logs
     assert SECRET not in logs
 
 

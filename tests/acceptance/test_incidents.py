@@ -1,17 +1,16 @@
 """Each incident with real processes: the board, the doctor, metrics, alerts and /readyz show its cause until it ends.
 
-``TEST_NIGHT=1`` runs all of them. ``TEST_SHOTS`` names a folder for screenshots and the table of operations.md.
+``TEST_NIGHT=1`` runs all of them.
 """
 
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from callkeeper.calls.store.keys import FAILURE_TTL_S
-from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Told, Watchers, assert_told
+from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Watchers, assert_told
 from tests.acceptance.troubles import redis_full, workers_dead
 from tests.harness.processes import Stack, end, stack
 from tests.waiting import until
@@ -27,21 +26,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def measured() -> Iterator[list[Told]]:
-    """Collect the measured times; with ``TEST_SHOTS`` they are written as a table."""
-    told: list[Told] = []
-    yield told
-    if folder := os.environ.get("TEST_SHOTS"):
-        rows = [f"| {one.name} | {one.within_s:.1f} s | {one.over_within_s:.1f} s |" for one in told]
-        Path(folder, "incidents.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
-
-
 @pytest.mark.timeout(360)  # some troubles are noticed, or over, after two minutes
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name.replace(" ", "-"))
-def test_incident_is_shown_everywhere(watched: Stack, measured: list[Told], case: Case) -> None:
-    """Everything shows the incident's cause alone, and its end, within 15 seconds or what the case says."""
-    measured.append(assert_told(case, watched))
+def test_incident_is_shown_everywhere(watched: Stack, case: Case) -> None:
+    """Everything shows the incident's cause alone, and its end, within 15 seconds."""
+    assert_told(case, watched)
 
 
 @pytest.mark.night

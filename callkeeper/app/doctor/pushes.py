@@ -6,10 +6,9 @@ fault.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.app.doctor.finding import OUTSIDE, Finding, Topic, fault, ok, warning
@@ -19,18 +18,16 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.signals import LastCounted
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
-from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
+from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.push_intake import DOCTOR, EventEntry
+from callkeeper.calls.store.push_intake import DOCTOR
 from callkeeper.service.network_failure import network_failure
 
 if TYPE_CHECKING:
     import httpx
 
-_HOUR = timedelta(hours=1)
-
-NEWEST = 5000
-"""Number of events that are searched for the last one of each institution. Older ones are known by when they counted."""
+_OURS = ("doctor",)
+"""How the doctor's own samples are counted."""
 
 
 async def push_findings(redis: Redis, keys: Keys, institutions: Iterable[str]) -> list[Finding]:
@@ -38,50 +35,19 @@ async def push_findings(redis: Redis, keys: Keys, institutions: Iterable[str]) -
     client = in_bytes(redis)
     now = await redis_now(redis)
     minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
-    events = await _newest_events(client, keys)
     counted = LastCounted.parse(await client.hgetall(keys.counted))
-    last = _last_pushes(events)
-    found = _hour(minutes, _taken(minutes, events, now), has_ever=bool(events))
+    found = _hour(minutes, has_ever=any(labels != _OURS for labels, _, _ in counted.rows(catalogue.PUSHES)))
     for key in sorted(institutions):
         sample = await client.get(keys.sample(key))
-        pushed_at = last.get(key) or counted.at(catalogue.CALLS_PUSHED, key, "came")
-        found.append(_institution(key, pushed_at, sample, now))
+        found.append(_institution(key, counted.at(catalogue.CALLS_PUSHED, key, "came"), sample, now))
     return found
 
 
-async def _newest_events(client: RedisInBytes, keys: Keys) -> list[tuple[datetime, EventEntry]]:
-    """Return the newest events and when they arrived, newest first, without our own samples."""
-    stored = await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True)
-    events = ((instant(at_ms), msgspec.json.decode(event, type=EventEntry)) for event, at_ms in stored)
-    return [(at, event) for at, event in events if event.institution_key != DOCTOR]
-
-
-def _taken(minutes: list[Snapshot], events: list[tuple[datetime, EventEntry]], now: datetime) -> int:
-    """Return the number of events accepted in the last hour, from the log, or from the figures if that is too short."""
-    seen = sum(now - at < _HOUR for at, _ in events)
-    return seen if seen < NEWEST // 2 else sum(minute.count(catalogue.PUSHES) for minute in minutes)
-
-
-def _last_pushes(events: list[tuple[datetime, EventEntry]]) -> dict[str, datetime]:
-    """Return when each institution's last real push arrived."""
-    last: dict[str, datetime] = {}
-    for at, event in events:
-        if not event.is_test:
-            last.setdefault(event.institution_key, at)
-    return last
-
-
-def _hour(minutes: list[Snapshot], taken: int, *, has_ever: bool) -> list[Finding]:
+def _hour(minutes: list[Snapshot], *, has_ever: bool) -> list[Finding]:
     refused = sum((minute.by(catalogue.PUSHES_REFUSED, "reason") for minute in minutes), Counter[str]())
-    found = sum((minute.by(catalogue.CALLS_FOUND, "by") for minute in minutes), Counter[str]())
+    taken = sum(n for minute in minutes for labels, n in minute.rows(catalogue.PUSHES) if labels != _OURS)
     if refused:
         return list(_refused(refused, taken))
-    if not taken and found["queue"]:
-        detail = f"none in the last hour, but {found['queue']} calls were found by the queue"
-        remedy = (
-            "look at the attempts in the dashboard (Settings, Push Notifications): the address, and what it answered"
-        )
-        return [warning(Topic.PUSHES, detail, remedy)]
     if not taken and not has_ever:
         remedy = "register https://<your host>/push in the dashboard (Settings, Push Notifications) and send a sample"
         return [warning(Topic.PUSHES, "none has come yet", remedy)]
@@ -185,9 +151,4 @@ async def _dashboard(client: "httpx.AsyncClient", settings: WebSettings) -> Find
         return fault(Topic.DASHBOARD, f"/login answers {status}", "restart the web process with these settings")
     if settings.admin is None:
         return _unserved()
-    login = (settings.admin.user, settings.admin.password.reveal())
-    answer = await client.get("/rq/", auth=login, follow_redirects=True)
-    if answer.status_code == 200:
-        return ok(Topic.DASHBOARD, "/rq can be reached with CALLKEEPER_ADMIN")
-    remedy = "restart the web process with these settings" if answer.status_code == 401 else "see its log"
-    return fault(Topic.DASHBOARD, f"/rq answers {answer.status_code}", remedy)
+    return ok(Topic.DASHBOARD, "people log in with CALLKEEPER_ADMIN, which is for emergencies")

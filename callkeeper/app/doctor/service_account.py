@@ -26,7 +26,7 @@ from callkeeper.calls.institutions import OBSTACLES, REMEDIES, KnownInstitutions
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RulesError
 from callkeeper.calls.store.last_errors import fault_words
-from callkeeper.calls.store.request_budget import Permit, RequestBudget, budget_use
+from callkeeper.calls.store.request_budget import Permit, RequestBudget
 from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.service import (
     AccessRefused,
@@ -73,8 +73,6 @@ async def service_findings(
     else:
         yield ok(Topic.LOGIN, f"{settings.service.url}, {quantity(len(listed), 'institution')}")
         budget = _budget(redis, settings)
-        for finding in await _paced(redis, settings, len(listed.intersection(settings.institutions or listed))):
-            yield finding
         may_ask = partial(_take_permit, budget)
         asked = await ask_standings(
             service, [LIST, *sorted(listed.union(settings.institutions or ()))], may_ask=may_ask
@@ -122,19 +120,6 @@ async def _take_permit(budget: RequestBudget, key: str) -> bool:
             await asyncio.sleep(wait_s)
             await budget.poll()
     return True
-
-
-async def _paced(redis: Redis, settings: WorkerSettings, queues: int) -> list[Finding]:
-    """Say that the request limit makes the doctor wait, if there are more queues than it allows in a second."""
-    uses = await budget_use(redis, settings.store.keys)
-    per_s = next((use.limit_per_s for use in uses if not use.institution_key), settings.service_rps)
-    if per_s is None or queues <= per_s:
-        return []
-    detail = (
-        f"{quantity(queues, 'queue')} are asked within the limit of {per_s:.0f} requests/s, beside the workers: this takes "
-        f"{queues / per_s:.0f} s or more"
-    )
-    return [ok(Topic.BUDGET, detail, about="of the doctor")]
 
 
 async def clock_finding(redis: Redis, config: ServiceConfig) -> Finding:
