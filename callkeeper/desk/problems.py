@@ -78,6 +78,8 @@ TITLES: Final = {
     "too_large": "The body is too large.",
     "invalid": "A part of the request is missing or wrong.",
     "idempotency_key_reused": "This Idempotency-Key was used for another request.",
+    "recorded_unconfirmed": "It is recorded, but a failover of Redis could lose it. Say it again with its Idempotency-Key: "
+    "it stays the same action, whose id is in detail.",
     "unavailable": "Redis or the archive cannot be reached at this moment; try again.",
 }
 """Every code there is."""

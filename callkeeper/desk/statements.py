@@ -31,6 +31,7 @@ from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import REMEMBERED_S
 from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.calls.store.script_runner import Unconfirmed
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.visitor import AuditNote
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
@@ -92,7 +93,8 @@ class Actions:
 
         Raises:
             Problem: There is no such call, or its member has another institution's account; the key was used for something
-                else; too many statements about the call wait; or the word contradicts what is known, and is only recorded.
+                else; too many statements about the call wait; no replica of Redis confirmed the word; or it contradicts
+                what is known, and is only recorded.
             redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
         known = await self._lookup.known(*place)
@@ -214,6 +216,9 @@ class Actions:
             _, wake = await self._store.note(call_id, statement, even_settled=True, wake=True)
         except InboxFull:
             raise too_many("too_many_waiting") from None
+        except Unconfirmed:
+            await self._wake(call_id)  # it is recorded, and what is asked for may already happen
+            raise Problem(503, "recorded_unconfirmed", statement.wish, headers={"Retry-After": "2"}) from None
         if wake:
             await self._wake(call_id)
 

@@ -46,6 +46,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.in_bytes import in_bytes
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper.calls.store.script_runner import Unconfirmed
 from callkeeper.calls.story import Line, Story, Tone, brief, story_of
 from callkeeper.calls.trail import Entry, Recorded, encode_recorded, recorded, without_typed_words
 from callkeeper.desk.access.rights import operator_in
@@ -341,6 +342,8 @@ async def _resolve(
         await note_command(redis, keys, AuditEvent.RESOLVED, operator=operator, **place)
     except InboxFull as error:
         raise click.ClickException(f"nothing was written: {error}") from error
+    except Unconfirmed as error:
+        raise click.ClickException("it is recorded, but no replica of Redis confirmed it: say it again") from error
     return closed
 
 

@@ -152,6 +152,7 @@ class Inbox:
 
         Raises:
             InboxFull: Too many notes wait to accept a statement; nothing was written.
+            Unconfirmed: A statement was written, and no replica of Redis confirmed it.
         """
         return await self._note(
             call_id.member,
@@ -217,7 +218,7 @@ class Inbox:
             statement_kind="" if action_id is None else "wish" if action_id else "statement",
             mark_kept_s=REMEMBERED_S,
             most=MOST_WAITING,
-            replicated=action_id is not None,
+            confirmed=action_id is not None,
         )
         if answer[0] == _FULL:
             raise InboxFull(f"{MOST_WAITING} statements and events about this call wait already; try again later")

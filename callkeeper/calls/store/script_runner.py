@@ -44,6 +44,10 @@ Address = tuple[str, int]
 """Host and port, as the sentinels name them."""
 
 
+class Unconfirmed(Exception):
+    """Redis has a write, and no replica confirmed it in time although there are some: a failover could lose it."""
+
+
 @runtime_checkable
 class Watched(Protocol):
     """A client of a server that sentinels watch."""
@@ -72,10 +76,11 @@ class Replication:
         self._awaited = 0
         self._asked_at_s = -POLL_EVERY_S
 
-    async def execute(self, redis: Any, pipe: Any, *, only_at: Address | None = None) -> list[Any]:
+    async def execute(self, redis: Any, pipe: Any, *, only_at: Address | None = None, must: bool = False) -> list[Any]:
         """Execute a pipeline, and wait for the replicas if there are any. Return the answers of its commands.
 
         Raises:
+            Unconfirmed: No replica confirmed it, and one ``must``.
             redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it; or it is
                 not the one at ``only_at``.
         """
@@ -89,7 +94,7 @@ class Replication:
             address = (connection.host, connection.port) if connection else None
             if only_at not in {None, address}:
                 raise RedisConnectionError("the master was replaced")
-            await self._judge(redis, answers[-added:], address)
+            await self._judge(redis, answers[-added:], address, must=must)
         return answers[: len(answers) - added]
 
     def _ask(self, pipe: Any) -> int:
@@ -105,7 +110,7 @@ class Replication:
         pipe.info("replication")
         return 3 if self._awaited else 2
 
-    async def _judge(self, redis: Any, answers: Sequence[Any], address: Address | None) -> None:
+    async def _judge(self, redis: Any, answers: Sequence[Any], address: Address | None, *, must: bool) -> None:
         """Evaluate what ``_ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
 
         ``address``: of the server that answered, if sentinels watch it. They are asked if it is another server than
@@ -125,10 +130,12 @@ class Replication:
         if waited:
             if not confirmed:
                 self._figures.count(figure.WRITES_UNREPLICATED)
+                if must:
+                    raise Unconfirmed
         elif self._awaited:
             async with redis.pipeline(transaction=False) as pipe:
                 pipe.set(self._key, "")  # WAIT covers what its own connection wrote, and everything before that
-                await self.execute(redis, pipe, only_at=address)
+                await self.execute(redis, pipe, only_at=address, must=must)
 
 
 def _server(address: Address | None, stats: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> _Server:
@@ -270,6 +277,9 @@ class Scripts:
         self._replicated = Batching(
             partial(self._run, replicated=True), most=_PIPELINE_LIMIT, at_once=_REPLICATED_AT_ONCE
         )
+        self._confirmed = Batching(
+            partial(self._run, replicated=True, must=True), most=_PIPELINE_LIMIT, at_once=_REPLICATED_AT_ONCE
+        )
         self._loaded = False
 
     def now(self) -> int | str:
@@ -283,41 +293,43 @@ class Scripts:
         *,
         rest: Sequence[Arg] = (),
         replicated: bool = False,
+        confirmed: bool = False,
         within_s: float | None = None,
         **given: Arg,
     ) -> Any:
         """Run a script and return its answer.
 
         ``rest`` is what it takes at the end, ``given`` what else its first lines name (`Script`). ``replicated``: wait
-        until the replicas, if any, have its writes.
+        until the replicas, if any, have its writes; ``confirmed``: one must.
 
         Raises:
             TypeError: The script takes something else.
+            Unconfirmed: The script ran, and no replica ``confirmed`` it.
             redis.exceptions.RedisError: Redis is down, refuses writes, or the script failed.
             TimeoutError: No answer in time; the script may still run.
         """
-        calls = self._replicated if replicated else self._calls
+        calls = self._confirmed if confirmed else self._replicated if replicated else self._calls
         arguments = self._known[name].arguments(self.now(), given, rest)
         return await calls.ask((self._scripts[name], *arguments), within_s=within_s)
 
-    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False) -> list[Any]:
+    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False, must: bool = False) -> list[Any]:
         if not self._loaded:
             await self._load()
-        answers = await self._evaluate(calls, replicated)
+        answers = await self._evaluate(calls, replicated, must)
         lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if lost:
             await self._load()
-            again = await self._evaluate([calls[n] for n in lost], replicated)
+            again = await self._evaluate([calls[n] for n in lost], replicated, must)
             for n, answer in zip(lost, again, strict=True):
                 answers[n] = answer
         return answers
 
-    async def _evaluate(self, calls: Sequence[ScriptCall], replicated: bool) -> list[Any]:
+    async def _evaluate(self, calls: Sequence[ScriptCall], replicated: bool, must: bool) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for script, keys, args in calls:
                 pipe.evalsha(script.sha, len(keys), *keys, *args)
             if replicated:
-                return await self._replication.execute(self._redis, pipe)
+                return await self._replication.execute(self._redis, pipe, must=must)
             answers: list[Any] = await pipe.execute(raise_on_error=False)
             return answers
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from dataclasses import replace as changed
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record_storage import encode_call
 from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.script_runner import Unconfirmed
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig
@@ -338,6 +339,34 @@ async def test_repetition_under_a_key_is_one_action(desk: DeskRig) -> None:
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
     await desk.run(2)
     assert len([line for line in await desk.trail(call) if line.what == "said"]) == 1
+
+
+class Unreplicated:
+    """A store whose statements no replica confirms."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    async def note(self, *args: Any, **options: Any) -> Any:
+        """Leave a note."""
+        await self._store.note(*args, **options)
+        raise Unconfirmed
+
+
+async def test_word_that_no_replica_confirmed_is_told_with_its_action(desk: DeskRig) -> None:
+    """It is recorded and acted on. Said again under its key it is the same word, and one request is sent."""
+    call = await desk.begin_call(END, run_s=15, is_pushed=False)
+    actions, store = desk.desk.actions, desk.desk.actions._store
+    actions._store = cast("Any", Unreplicated(store))
+    answers = [await desk.say(call, "verified", key="k-1", **VERIFIED) for _ in range(2)]
+    assert [(one.status_code, one.json()["code"]) for one in answers] == [(503, "recorded_unconfirmed")] * 2
+    assert len({one.json()["detail"] for one in answers}) == 1
+    await desk.run(10)
+    actions._store = store
+    again = await desk.say(call, "verified", key="k-1", **VERIFIED)
+    assert again.json()["action_id"] == answers[0].json()["detail"]
+    assert (await desk.outcome(again))["state"] == "done"
+    assert desk.ledger(call)["enroll"] == 1
 
 
 async def test_repetition_without_a_key_sends_nothing_twice(desk: DeskRig) -> None:

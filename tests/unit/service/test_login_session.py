@@ -767,6 +767,20 @@ async def test_refusals_that_a_login_does_not_end_make_one_login(clock: Clock) -
     assert service.logins == 2
 
 
+async def test_refusals_of_a_login_that_is_younger_than_a_minute_are_no_lapse(clock: Clock) -> None:
+    """It has just worked, so the trouble is another one. A minute later it may have lapsed."""
+    service = TellsLapses(reply=page_or_call)
+    reseller = reseller_on(service, MemoryTokenStore(clock), clock)
+    await read(reseller)
+    service.refuses_all = True
+    for wait_s, logins in ((30, 1), (40, 2)):
+        clock.now += wait_s
+        for request in (queue, read):
+            with pytest.raises(ServiceRefused):
+                await request(reseller)
+        assert service.logins == logins
+
+
 async def test_refusal_beside_a_success_is_no_lapse(clock: Clock) -> None:
     """While anything succeeds, or the queue is not refused, a refusal is about what was asked."""
     service = TellsLapses(reply=page_or_call)

@@ -22,7 +22,7 @@ class Silent(Scripts):
         super().__init__(redis, keys=Keys())
         self.answered = asyncio.Event()
 
-    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False) -> list[Any]:
+    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False, must: bool = False) -> list[Any]:
         await self.answered.wait()
         return [1 for _ in calls]
 
