@@ -46,7 +46,7 @@ def test_call_of_the_demo_is_found_after_it_expired_in_redis(tmp_path: Path) -> 
         digits = (call.names.phone_number or "")[-6:]
         found = run(demo, "calls", "list", digits)
         assert call.voice_id in found.stdout, found.stderr
-        told = run(demo, "calls", "explain", call.voice_id)
+        told = run(demo, "calls", "explain", "--all", call.voice_id)
         assert "settled" in told.stdout, told.stderr
         verified = run(demo, "archive", "verify")
         assert verified.returncode == 0, verified.stdout + verified.stderr
