@@ -171,8 +171,8 @@ def test_archive_and_collector(install: Callable[[str], Environment], tmp_path: 
 
 
 def test_everything(install: Callable[[str], Environment]) -> None:
-    """With `all` every part runs, also `callkeeper run` with its embedded Redis."""
-    place = install("all")
+    """With `all,sandbox` every part runs, also `callkeeper run` with its embedded Redis."""
+    place = install("all,sandbox")
     serves_web(place, **OIDC)
     runs_worker(place)
     serves_sandbox(place)

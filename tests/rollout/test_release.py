@@ -80,7 +80,7 @@ def test_release_prints_its_changelog_heading_and_commit(release: tuple[Path, st
 def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installer: str) -> None:
     """Installed alone with the locked versions, `callkeeper run` handles calls and its audit passes."""
     wheel = next(dist.glob("callkeeper-*.whl"))
-    wanted, ours = f"{wheel}[all]", ("--find-links", str(dist))
+    wanted, ours = f"{wheel}[all,sandbox]", ("--find-links", str(dist))
     constraints = tmp_path / "constraints.txt"
     pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
     constraints.write_text("\n".join(pins))
