@@ -31,7 +31,7 @@ OutcomeType = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class OutcomeCause:
     """Who caused an outcome and why, as far as the trail shows. ``operator`` is None if only a rule caused it.
 
     ``effect`` is the assign, enroll or reject that it is about, ``requested_by`` the core username it was sent under,
@@ -56,7 +56,7 @@ class CallOutcome:
     n: int
     type: OutcomeType
     line: Entry
-    cause: Cause = field(default_factory=Cause)
+    cause: OutcomeCause = field(default_factory=OutcomeCause)
 
     @property
     def at(self) -> datetime:
@@ -125,7 +125,7 @@ class _Causes:
         elif line.what == "listed" and not self.is_person_read:
             self.person_id = line.person_id or self.person_id
 
-    def of(self, kind: OutcomeType, line: Entry) -> Cause:
+    def of(self, kind: OutcomeType, line: Entry) -> OutcomeCause:
         """Return who caused an entry's outcome, and why."""
         match kind:
             case "held":
@@ -162,8 +162,8 @@ class _Causes:
 
     def _cause(
         self, line: Entry, *, effect: str | None = None, operator: str | None = None, reason: str | None = None
-    ) -> Cause:
-        return Cause(
+    ) -> OutcomeCause:
+        return OutcomeCause(
             effect=effect,
             person_id=self.person_id,
             operator=operator or line.operator,
@@ -173,11 +173,11 @@ class _Causes:
             status=self.status,
         )
 
-    def _of_effect(self, effect: str | None, *, reason: str | None = None) -> Cause:
+    def _of_effect(self, effect: str | None, *, reason: str | None = None) -> OutcomeCause:
         """Return who wanted an effect of ours, by which rule, and under which username it was sent."""
         intended, sent = self.intended.get(effect or ""), self.sent.get(effect or "")
         decided = self.decided.get(effect or "")
-        return Cause(
+        return OutcomeCause(
             effect=effect,
             person_id=self._person_of(effect),
             operator=intended.operator if intended else None,

@@ -6,11 +6,13 @@ import pytest
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.outcome_messages import MEANINGS, example_of, message_id, message_of, schema_name, schemas
-from callkeeper.calls.outcomes_of_trails import CallOutcome, Cause
+from callkeeper.calls.outcomes_of_trails import CallOutcome, OutcomeCause
 from callkeeper.calls.trail import Entry
 from tests.unit.calls.specimens import NOW, call
 
-OUTCOME = CallOutcome(3, "held", Entry(at=NOW, what="decided", forbidden=("paused",)), Cause(effect="enroll", rule="r"))
+OUTCOME = CallOutcome(
+    3, "held", Entry(at=NOW, what="decided", forbidden=("paused",)), OutcomeCause(effect="enroll", rule="r")
+)
 
 
 def test_message_says_what_became_true_when_and_why() -> None:

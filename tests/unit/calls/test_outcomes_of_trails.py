@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.outcome_messages import MEANINGS, example_of
-from callkeeper.calls.outcomes_of_trails import Cause, outcomes
+from callkeeper.calls.outcomes_of_trails import OutcomeCause, outcomes
 from callkeeper.calls.trail import Entry
 from tests.outcome_schemas import keeps_to_its_schema, validator_of
 
@@ -129,7 +129,7 @@ def test_outcome_knows_who_and_why() -> None:
         line("settled", because="enrolled"),
     ]
     enrolled, settled = outcomes(trail)
-    assert enrolled.cause == Cause(
+    assert enrolled.cause == OutcomeCause(
         effect="enroll",
         operator="agent-7",
         requested_by="bot",
@@ -153,7 +153,7 @@ def test_held_names_the_person_whose_word_is_held() -> None:
 def test_what_somebody_else_did_names_no_effect_of_ours() -> None:
     """An enroll that only the service's record shows has neither rule nor person, but the status that shows it."""
     [enrolled] = outcomes([line("checked", status="AcceptCallerVoice"), IN_DOUBT])
-    assert enrolled.cause == Cause(status="AcceptCallerVoice")
+    assert enrolled.cause == OutcomeCause(status="AcceptCallerVoice")
 
 
 @pytest.mark.parametrize("kind", MEANINGS)
