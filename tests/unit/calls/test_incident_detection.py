@@ -178,6 +178,31 @@ def test_listing_that_keeps_failing_is_told() -> None:
     assert kinds(last=unread) == ["institution_fails"]
     assert kinds(last=unread, breakers=[away("cu-1", RequestResult.FAILURE)]) == ["institution_fails"]
     assert kinds(last=unread, breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
+    checks = away("cu-1", RequestResult.FAILURE, EndpointKind.CHECK)
+    assert kinds(last=unread, breakers=[checks]) == ["no_results", "institution_fails"], "that is something else"
+    queue = away("cu-1", RequestResult.FAILURE, EndpointKind.QUEUE)
+    [told] = incidents_of(replace(WELL, last=unread, breakers=[queue]))
+    assert told.detail.count("Calls without a push are not found") == 1
+
+
+def test_several_faults_of_an_institution_are_one_incident_that_tells_each() -> None:
+    """What the service fails at is asked for in one message, since the first of it, and with no remedy of one alone."""
+    barred = Barred("cu-1", "details", NOW - timedelta(seconds=5))
+    unconfirmed = [standing(minutes_ago=16, unanswered=True)]
+    [one] = incidents_of(replace(WELL, barred=[barred], standings=unconfirmed))
+    assert (one.kind, one.since) == (IncidentKind.INSTITUTION_FAILS, NOW - timedelta(minutes=16))
+    assert "details with 401" in one.advice
+    assert "has not named it as Active" in one.advice
+    assert one.advice.endswith(CAUSES[one.kind].do)
+
+
+def test_redis_that_was_replaced_says_what_is_gone() -> None:
+    """All of it, or the last writes. Who is limited to institutions reads of no other one's pause."""
+    for is_empty, words in ((True, "Everything in it is gone."), (False, "It is an older one")):
+        [one] = incidents_of(replace(WELL, replaced=Replaced(NOW, is_empty, ["cu-1"], ["cu-1"])))
+        assert one.detail.startswith(words)
+        assert one.limited_detail.startswith(words)
+        assert ("cu-1" in one.detail, "cu-1" in one.limited_detail) == (True, False)
 
 
 def test_listing_that_keeps_getting_429_is_a_limit_and_no_refusal() -> None:
