@@ -41,8 +41,6 @@ STANDS_BACK: Final = timedelta(seconds=60)
 """A leader that could not reach any target gives up the lead for this long. Its network policy may forbid outgoing
 connections, as that of web in deploy/kubernetes does."""
 
-SETTING: Final = "CALLKEEPER_ALERT_URLS"
-
 _REDIS_AWAY: Final = Alert(
     key=REDIS_AWAY.name,
     title=REDIS_AWAY.title,
@@ -75,8 +73,6 @@ class AlertWatch:
         self._place = place or host()
         self._clock = clock
         self._began_at, self._began_s = datetime.now(UTC), monotonic()
-        self._wrong: set[str] | None = None
-        """Targets whose addresses are not valid; None while this process has not led."""
         self._works: set[str] = set()
         """Targets that accepted their last message from this process."""
         self._leads = False
@@ -186,7 +182,7 @@ class AlertWatch:
         """Send what is due, one message after the other. A slow target's other messages wait for the next look."""
         told: dict[str, dict[AlertMessage, str]] = {}
         spent_s: dict[str, float] = defaultdict(float)
-        for message in list(messages(open_alerts, await self._ready(), now, place=self._place)):
+        for message in list(messages(open_alerts, self._ready(), now, place=self._place)):
             if spent_s[message.target] > SLOW_S:
                 continue
             if state is not None and open_alerts is self._shared and not (await self._lead(state))[0]:
@@ -211,14 +207,10 @@ class AlertWatch:
             return
         self._leads, self._stands_back_until = False, self._now() + STANDS_BACK
 
-    async def _ready(self) -> list[Target]:
+    def _ready(self) -> list[Target]:
         """Return the targets to tell now. Those that failed come last, so that they do not delay the others."""
-        if self._wrong is None:
-            self._wrong = set(await self._sender.wrong())
-            for name in sorted(self._wrong):
-                self._log.warning("alert_address_wrong", setting=SETTING, target=self._sender.called(name))
-        now, right = self._now(), (each for each in self._sender.targets if each.name not in self._wrong)
-        ready = [target for target in right if now >= self._retry.get(target.name, (now, 0.0))[0]]
+        now = self._now()
+        ready = [one for one in self._sender.targets if now >= self._retry.get(one.name, (now, 0.0))[0]]
         return sorted(ready, key=lambda target: target.name in self._retry)
 
     async def _judge(

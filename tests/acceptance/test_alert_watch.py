@@ -38,10 +38,6 @@ class Notebook(AlertSender):
         self.broken: set[str] = set()
         self._clock = clock
 
-    async def wrong(self) -> list[str]:
-        """Return no target."""
-        return []
-
     async def send(self, message: AlertMessage) -> str:
         """Record a message, unless it counts as not accepted."""
         self.tried.append(self._clock())

@@ -53,7 +53,7 @@ def test_missing_worker_and_its_return_are_alerted_once_each(tmp_path: Path) -> 
     assert chat.told("No worker") == ["callkeeper: No worker is alive", "callkeeper: over: No worker is alive"]
     assert chat.got[0]["type"] == "failure"
     assert "incident-no-worker" in chat.got[0]["message"]
-    assert "alert_address_wrong" in logs
+    assert "not an address of apprise" in logs
     assert "3 (slak)" in logs
     assert "no answer within 20 s" in logs
     assert SECRET not in logs

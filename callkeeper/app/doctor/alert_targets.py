@@ -1,13 +1,16 @@
 """Checks alerts: whether their addresses are valid and accept messages."""
 
+from typing import Final
+
 from redis.asyncio import Redis
 
 from callkeeper.app.alert_sender import AlertSender
-from callkeeper.app.alert_watch import SETTING
 from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.app.settings import AlertSettings
 from callkeeper.calls.store.alert_state import AlertState
 from callkeeper.calls.store.keys import Keys
+
+SETTING: Final = "CALLKEEPER_ALERT_URLS"
 
 
 async def alert_findings(redis: Redis, keys: Keys, settings: AlertSettings) -> list[Finding]:
