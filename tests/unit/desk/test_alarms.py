@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from callkeeper.calls.effect_resolution import (
+    ENDLESS,
     GIVEN_UP,
     HELD_BACK,
     OPTED_OUT,
@@ -59,6 +60,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
     ("why", "title", "advice"),
     [
         (f"enroll not carried out: {RECORD_LOST}", "Enroll not carried out", "Somebody may have rejected the voice"),
+        (ENDLESS, "Call never ends", "If nobody is on the line, tell the service's operator"),
         (OPTED_OUT, "Caller opted out, voice still enrolled", "Ask the service's operator to remove the voiceprint"),
         (
             f"reject not carried out: {HELD_BACK}",
@@ -76,6 +78,7 @@ def test_card_of_many_institutions_says_of_whom_its_numbers_are() -> None:
     ],
     ids=[
         "record-lost",
+        "never ends",
         "opted-out",
         "held-back",
         "reject-given-up",
