@@ -53,6 +53,7 @@ def _call(n: int, key: str, now: datetime, of: int) -> Call:
         "voice_id": f"{key}-{n}",
         "phone_number": f"55501{n % 100_000:05}",
         "started_at": now - timedelta(seconds=(of - n) * 0.3),
+        "first_seen_at": now - timedelta(seconds=(of - n) * 0.3),
         "next_check_at": now + timedelta(minutes=10),
         "saved_at": now,
         "checks_used": n % 20,

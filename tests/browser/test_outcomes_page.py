@@ -35,7 +35,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
         expect(line).to_contain_text("not accepted: 503")
         assert serious(page) == []
         page.set_viewport_size({"width": 390, "height": 844})
-        result = line.get_by_role("link", name="not accepted: 503").bounding_box()
+        result = line.get_by_text("not accepted: 503").bounding_box()
         assert result is not None
         assert result["x"] + result["width"] <= 390, "on a phone, what became of it would be out of sight"
         if place := os.environ.get("TEST_PICTURES"):
