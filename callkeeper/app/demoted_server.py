@@ -8,7 +8,7 @@ used again.
 import time
 from typing import Any, ClassVar, Final
 
-from redis.exceptions import ResponseError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 _REFUSALS: Final = ("READONLY ", "NOREPLICAS ", "UNBLOCKED ")
 """A write to a replica; a write to a primary that has lost its replicas; a blocking command when the role changes."""
@@ -27,8 +27,11 @@ class _Leaving:
 
     @staticmethod
     def hears(error: ResponseError) -> bool:
-        """Return whether an error tells of a demotion; then remember it. In a script's error the word comes later."""
-        told = any(refusal in str(error) for refusal in _REFUSALS)
+        """Return whether an error tells of a demotion; then remember it.
+
+        redis-py takes the first word of most answers for the error's class; Redis 6 has it in the middle of a script's.
+        """
+        told = isinstance(error, ReadOnlyError) or any(refusal in str(error) for refusal in _REFUSALS)
         if told:
             _Leaving.heard_at = time.monotonic()
         return told

@@ -224,10 +224,10 @@ def typed(tmp_path: Path, redis_url: str) -> Callable[..., Any]:
         "CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/commands/archive.db",
         "CALLKEEPER_ARCHIVE_KEEP": "1y",
     }
-    return lambda *words: CliRunner(env=variables).invoke(main, ["archive", *words])
+    return lambda *words: CliRunner(env=variables).invoke(main, words)
 
 
-ERASE = ("erase", "--institution", OURS, "--person", "p-3", "--operator", "dpo", "--reason", "request 12")
+ERASE = ("calls", "erase", "--institution", OURS, "--person", "p-3", "--operator", "dpo", "--reason", "request 12")
 
 
 def test_command_names_what_it_did_not_erase_and_fails(tmp_path: Path, typed: Callable[..., Any]) -> None:

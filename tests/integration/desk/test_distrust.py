@@ -85,12 +85,11 @@ async def test_distrust_a_day_after_the_end_is_recorded_and_held(desk: DeskRig) 
         ({"reading": reading(voice_id=None)}, True),
         ({"reading": reading(voice_id=None), "listed_at": None}, False),
         ({"reading": None}, False),
-        ({"end_seen_at": None}, False),
         ({"rejected_seen": True}, False),
         ({"rejected_seen": True, "rejected_by_rule_only": True}, True),
         ({"reject": Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=1)}, False),
     ],
-    ids=["ordinary", "listed", "unnamed", "unread", "never-ended", "rejected", "by-rule", "unresolved"],
+    ids=["ordinary", "listed", "unnamed", "unread", "rejected", "by-rule", "unresolved"],
 )
 def test_late_distrust_needs_an_end_a_voice_id_and_no_reject(changes: dict[str, Any], is_heard: bool) -> None:
     """A settled call is opened again only where a reject can follow: reject-voice resolves no other id."""

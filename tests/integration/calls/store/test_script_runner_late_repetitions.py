@@ -56,7 +56,7 @@ class Recorder(Scripts):
 
     async def call(self, name: ScriptName, /, *, rest: Sequence[Arg] = (), **given: Any) -> Any:
         """Run a script and remember it."""
-        named = {key: value for key, value in given.items() if key not in {"replicated", "within_s"}}
+        named = {key: value for key, value in given.items() if key not in {"confirmed", "replicated", "within_s"}}
         self.sent.append((name, *self._known[name].arguments("", named, rest)))
         return await super().call(name, rest=rest, **given)
 

@@ -12,7 +12,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script import Script, ScriptName
 
 ROOT = Path(__file__).parents[4]
-OPTIONS = {"rest", "replicated", "within_s"}
+OPTIONS = {"rest", "replicated", "confirmed", "within_s"}
 KEYS = Keys("ck")
 LUA = ROOT / "callkeeper/calls/lua"
 CALLED = re.compile(r"(?<![.:\w])(\w+)\(")
