@@ -414,7 +414,7 @@ def test_retention_goes_on_in_parts(old: Archivists) -> None:
     assert (keeper.faults, verify(old.database).faults, numbers(old.database)[0] > 8) == ([], [], True)
 
 
-RETIRE = ("retire", "--operator", "cron")
+RETIRE = ("archive", "retire", "--operator", "cron")
 
 
 def test_command_names_what_it_did_not_retire_and_fails(tmp_path: Path, typed: Callable[..., Any]) -> None:
