@@ -113,11 +113,11 @@ def demonstration(
             older = Migration(client, Keys())
             if older.is_needed():
                 say(f"{older.copy()} keys of an older release copied; it is left as it was.")
+        desk_token = ""
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
-        with ThreadPoolExecutor(1) as thread:
-            desk_token = thread.submit(asyncio.run, _desk_token_in(redis.url, Keys())).result()
+                desk_token = thread.submit(asyncio.run, _desk_token_in(redis.url, Keys())).result()
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url}
