@@ -49,6 +49,8 @@ def main(path: str, size: int, tests: Sequence[str]) -> None:
     for name in [*_LIBRARIES, *_unaffected(path.removesuffix(".py").replace("/", "."))]:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
+    if path.removesuffix(".py").replace("/", ".") in sys.modules:
+        raise TestsFail(f"{path}: it is imported before it is changed, so no test could notice")
     file = Path(path)
     code = file.read_text(encoding="utf-8")
     began = time.monotonic()
@@ -71,11 +73,15 @@ def main(path: str, size: int, tests: Sequence[str]) -> None:
 
 
 def _unaffected(module: str) -> list[str]:
-    """Return our modules that import neither a module nor what imports it."""
+    """Return our modules that import neither a module nor what imports it, nor lie in a package that does."""
     graph = grimp.build_graph("callkeeper", "receiver", "workers", cache_dir=None)
-    affected = {module, *graph.find_downstream_modules(module)}
-    below = tuple(f"{name}." for name in affected)
-    return sorted(name for name in graph.modules - affected if not name.startswith(below) and "migrations" not in name)
+    affected: set[str] = set()
+    new = {module}
+    while new:
+        name = new.pop()
+        affected.add(name)
+        new |= {*graph.find_downstream_modules(name), *graph.find_descendants(name)} - affected
+    return sorted(name for name in graph.modules - affected if "migrations" not in name)
 
 
 def _status(path: str, tests: Sequence[str], limit_s: float, *, is_changed: bool) -> int:
