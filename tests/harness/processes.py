@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx
 
@@ -82,7 +83,9 @@ def checking_at(folder: Path, *times_s: float) -> dict[str, str]:
     """Return the setting of a worker with the demonstration's rules and other check times, in seconds after the assign."""
     shipped = (files("callkeeper.calls") / "rulebooks" / "demo.toml").read_text()
     path = folder / f"rules-{len(times_s)}-{times_s[-1]}.toml"
-    path.write_text(re.sub(r"(?m)^at = .*$", f"at = {list(times_s)}", shipped))
+    written = path.with_suffix(f".{uuid4().hex}")  # another worker may be reading the file
+    written.write_text(re.sub(r"(?m)^at = .*$", f"at = {list(times_s)}", shipped))
+    written.replace(path)
     return {"CALLKEEPER_RULES": str(path)}
 
 
