@@ -50,7 +50,7 @@ class AcknowledgementWatch:
         gone = [
             one
             for one in signals.acknowledged
-            if one.kind not in hidden and not any(one.covers(each.kind, each.institution_key) for each in found)
+            if one.kind not in hidden and not any(one.is_about(each.kind, each.institution_key) for each in found)
         ]
         self._gone_since = {one.field: self._gone_since.get(one.field, signals.now) for one in gone}
         return [one for one in gone if signals.now - self._gone_since[one.field] >= OVER_AFTER]

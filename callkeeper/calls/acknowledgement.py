@@ -1,10 +1,10 @@
 """Acknowledgements: a person knows of an incident, and no messages about it are sent until a time.
 
 An acknowledgement names the incident's kind, and its institution or all of them. It ends at its time, with the incident,
-or when somebody ends it.
+or when somebody ends it. If a further fault joins the incident, people are told of that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,10 @@ SHORTEST: Final = timedelta(minutes=1)
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who knows of which incident, and until when nobody is told of it. Without an institution it is about all."""
+    """Who knows of which incident, and until when nobody is told of it. Without an institution it is about all.
+
+    ``parts``: the faults that the incident was made of then.
+    """
 
     kind: str
     operator: str
@@ -25,6 +28,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     until: datetime
     institution_key: str = ""
     note: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def field(self) -> str:
@@ -36,8 +40,12 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         note = f" ({self.note})" if self.note else ""
         return f"acknowledged by {self.operator} until {self.until:%Y-%m-%d %H:%M} UTC{note}"
 
-    def covers(self, kind: str, institution_key: str) -> bool:
+    def is_about(self, kind: str, institution_key: str) -> bool:
         return self.kind == kind and self.institution_key in {"", institution_key}
+
+    def covers(self, kind: str, institution_key: str, parts: Collection[str] = ()) -> bool:
+        """Tell whether nobody is told of an incident. Whoever knew of some of its faults does not know of another."""
+        return self.is_about(kind, institution_key) and {*parts} <= {*self.parts}
 
 
 def parse_acknowledgements(stored: Mapping[bytes, bytes], now: datetime) -> list[Acknowledgement]:
@@ -46,6 +54,9 @@ def parse_acknowledgements(stored: Mapping[bytes, bytes], now: datetime) -> list
     return sorted((one for one in found if one is not None and now < one.until), key=lambda one: one.field)
 
 
-def acknowledgement_of(kind: str, institution_key: str, known: Iterable[Acknowledgement]) -> Acknowledgement | None:
+def acknowledgement_of(
+    kind: str, institution_key: str, known: Iterable[Acknowledgement], parts: Collection[str] = ()
+) -> Acknowledgement | None:
     """Return the acknowledgement of an incident that lasts longest; None if nobody has acknowledged it."""
-    return max((one for one in known if one.covers(kind, institution_key)), key=lambda one: one.until, default=None)
+    covering = (one for one in known if one.covers(kind, institution_key, parts))
+    return max(covering, key=lambda one: one.until, default=None)

@@ -25,7 +25,8 @@ REPEATED_AFTER: Final = timedelta(hours=4)
 """A lasting problem is reported again after this time."""
 
 GROWN_AFTER: Final = timedelta(minutes=5)
-"""If more items need a person, or institutions have a problem of which nobody was told, that is told after this time."""
+"""If more items need a person, or there are institutions or faults of which nobody was told, that is told after this
+time."""
 
 MOST_AT_ONCE: Final = 10
 """Messages to one target at a time. The rest follow with the next look."""
@@ -37,7 +38,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One problem. ``size`` shows whether it has grown: the number of items that need a person, or of institutions.
 
     ``institutions``: those that have the same problem, if they are many. ``is_acknowledged``: nobody is told of it now.
-    ``began_at``: when the problem began, if that is known.
+    ``began_at``: when the problem began, if that is known. ``parts``: the faults that it is made of, if there are several.
     """
 
     key: str
@@ -51,24 +52,32 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_acknowledged: bool = False
     began_at: datetime | None = None
     told_after_s: float = FIRES_AFTER.total_seconds()
+    parts: tuple[str, ...] = ()
 
 
 class AlertTold(msgspec.Struct, frozen=True):
-    """When a target was last told, the size then, and of which institutions if they were many."""
+    """When a target was last told, the size then, of which institutions if they were many, and of which faults."""
 
     at: datetime
     size: int = 1
     institutions: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     def lacks(self, alert: Alert) -> bool:
         """Tell whether an alert has grown since: by an institution that was not told, or by a number."""
         return bool(set(alert.institutions) - {*self.institutions}) if self.institutions else alert.size > self.size
+
+    def left_of(self, alert: Alert) -> "AlertTold":
+        """Return what is left of it: what is over is told when it comes again."""
+        parts = tuple(part for part in self.parts if part in alert.parts)
+        return msgspec.structs.replace(self, size=min(self.size, alert.size), parts=parts)
 
 
 class OpenAlert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An alert that lasts or has just ended: since when it is watched, and who was told.
 
     ``gone_at``: when it was first absent. ``is_hidden``: a cause hides it, so nobody can tell whether it is over.
+    ``parts``: since when each of its faults is watched.
     """
 
     alert: Alert
@@ -76,6 +85,12 @@ class OpenAlert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gone_at: datetime | None = None
     is_hidden: bool = False
     told: dict[str, AlertTold] = {}
+    parts: dict[str, datetime] = {}
+
+    def has_grown(self, sent: AlertTold, now: datetime) -> bool:
+        """Tell whether a target lacks an institution, an item, or a fault that has lasted."""
+        lasting = {part for part, at in self.parts.items() if now - at >= timedelta(seconds=self.alert.told_after_s)}
+        return sent.lacks(self.alert) or bool(lasting - {*sent.parts})
 
     @property
     def began_at(self) -> datetime:
@@ -154,6 +169,7 @@ def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
         is_acknowledged=is_acknowledged,
         began_at=incident.since,
         told_after_s=CAUSES[incident.kind].told_after.total_seconds(),
+        parts=incident.parts,
     )
 
 
@@ -178,10 +194,13 @@ def watched(
         since, sent = (known.since, known.told) if known else (now, {})
         if known is not None and known.gone_at is not None and now - known.gone_at >= ENDS_AFTER:
             since = now  # it comes again, and is only known because some target could not be told of the end
-        if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
-            sent = {name: msgspec.structs.replace(each, at=now - REPEATED_AFTER) for name, each in sent.items()}
-        sent = {name: msgspec.structs.replace(each, size=min(each.size, alert.size)) for name, each in sent.items()}
-        after[key] = OpenAlert(alert=alert, since=since, told=sent)
+        parts = {part: known.parts.get(part, now) if known else now for part in alert.parts}
+        has_lapsed = known is not None and known.alert.is_acknowledged and not alert.is_acknowledged
+        if known is not None and has_lapsed:  # a further fault is told when it has lasted
+            at = now - (REPEATED_AFTER if parts.keys() <= known.parts.keys() else GROWN_AFTER)
+            sent = {name: msgspec.structs.replace(each, at=at) for name, each in sent.items()}
+        sent = {name: each.left_of(alert) for name, each in sent.items()}
+        after[key] = OpenAlert(alert=alert, since=since, told=sent, parts=parts)
     lasting = {part for alert in alerts for part in _parts(alert)}
     for key, known in before.items():
         if key in present or lasting & _parts(known.alert):
@@ -238,7 +257,7 @@ def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
     sent = open_alert.told.get(target.name)
     if sent is None:
         return True
-    has_grown = sent.lacks(open_alert.alert) and now - sent.at >= GROWN_AFTER
+    has_grown = open_alert.has_grown(sent, now) and now - sent.at >= GROWN_AFTER
     return has_grown or now - sent.at >= REPEATED_AFTER
 
 
@@ -281,7 +300,9 @@ def note_taken(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: da
     open_alert = open_alerts[message.key]
     sent = {name: each for name, each in open_alert.told.items() if name != message.target}
     if not message.is_over:
-        sent[message.target] = AlertTold(now, open_alert.alert.size, open_alert.alert.institutions)
+        sent[message.target] = AlertTold(
+            now, open_alert.alert.size, open_alert.alert.institutions, open_alert.alert.parts
+        )
     if message.is_over and not sent:
         del open_alerts[message.key]
     else:

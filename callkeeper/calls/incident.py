@@ -16,7 +16,8 @@ class Incident:
     ``detail`` are whole sentences, which stand before what the cause says. ``headline`` and ``remedy`` replace its title and
     what to do. ``institutions``: those of several equal incidents that were merged into this one. ``last_error``: its
     words, if requests fail. ``acknowledged``: by whom, if people asked not to be told of it again. ``limited_detail``:
-    the detail for people who are limited to institutions, if ``detail`` names others.
+    the detail for people who are limited to institutions, if ``detail`` names others. ``parts``: the faults that it is
+    made of, if its kind has several. People are told of each.
     """
 
     kind: IncidentKind
@@ -29,6 +30,7 @@ class Incident:
     limited_detail: str = ""
     headline: str = ""
     remedy: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -77,9 +79,10 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
         shared = shared_text((incident.institution_key, incident.detail) for incident in group)
         detail = f"{len(keys)} institutions: {named(keys)}. {shared}".strip()
         last_error = named({incident.last_error for incident in group if incident.last_error}, most=2)
-        together.append(
-            replace(group[0], detail=detail, institution_key="", since=since, institutions=keys, last_error=last_error)
+        one = replace(
+            group[0], detail=detail, institution_key="", since=since, institutions=keys, last_error=last_error
         )
+        together.append(replace(one, parts=parts_of(group)))
     return together
 
 
@@ -89,17 +92,30 @@ def shared_text(texts: Iterable[tuple[str, str]]) -> str:
     return first if all(text == first for _, text in others) else f"Of {key}: {first}"
 
 
+def parts_of(found: Iterable[Incident]) -> tuple[str, ...]:
+    """Return the faults that incidents are made of, each once."""
+    return tuple(sorted({part for one in found for part in one.parts}))
+
+
 def folded(found: Iterable[Incident]) -> list[Incident]:
-    """Return incidents with those of one cause and place as one: with the details of all, since the first."""
+    """Return incidents with those of one cause and place as one: with the details and parts of all, since the first."""
     by_place: dict[tuple[IncidentKind, str], Incident] = {}
-    for one in found:
+    for one in (replace(one, parts=one.parts or _fault_in(one)) for one in found):
         first = by_place.setdefault((one.kind, one.institution_key), one)
-        if first is not one and one.detail not in first.detail:
+        if first is one:
+            continue
+        first = by_place[one.kind, one.institution_key] = replace(first, parts=parts_of((first, one)))
+        if one.detail not in first.detail:
             since = min((at for at in (first.since, one.since) if at is not None), default=None)
             by_place[one.kind, one.institution_key] = replace(
                 first, detail=f"{first.detail} {one.detail}".strip(), since=since, remedy="", limited_detail=""
             )
     return list(by_place.values())
+
+
+def _fault_in(one: Incident) -> tuple[str, ...]:
+    """Return the fault that an incident of a kind with several is."""
+    return (one.title,) if one.kind is IncidentKind.INSTITUTION_FAILS else ()
 
 
 _NAMED: Final = 8

@@ -74,7 +74,7 @@ def found_in(signals: Signals) -> list[Incident]:
         )
     )
     found_already = {(one.kind, one.institution_key) for one in found}
-    found += [one for one in quiet_outages(signals) if (one.kind, one.institution_key) not in found_already]
+    found += folded(one for one in quiet_outages(signals) if (one.kind, one.institution_key) not in found_already)
     unlisted = {one.institution_key for one in found if one.kind is _K.NOT_LISTED}
     return [one for one in found if one.kind is not _K.NO_PUSH or one.institution_key not in unlisted]
 
@@ -89,7 +89,7 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
     kind, key = incident.kind, incident.institution_key
     since = incident.since if kind in _EVENTS else None
     known = [one for one in signals.acknowledged if since is None or one.at >= since]
-    incident = replace(incident, acknowledged=acknowledgement_of(kind, key, known))
+    incident = replace(incident, acknowledged=acknowledgement_of(kind, key, known, incident.parts))
     error = error_behind(kind, key, signals.errors)
     if error is None:
         return incident

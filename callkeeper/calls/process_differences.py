@@ -15,7 +15,8 @@ def process_differences(signals: Signals) -> Iterator[Incident]:
     """Yield one incident for all that differs, the most harmful first."""
     found = [*_rules_differ(signals), *_settings_differ(signals), *_releases_differ(signals)]
     if found:
-        yield Incident(IncidentKind.PROCESSES_DIFFER, " ".join(line for _, line in found), headline=found[0][0])
+        headlines, lines = zip(*found, strict=True)
+        yield Incident(IncidentKind.PROCESSES_DIFFER, " ".join(lines), headline=headlines[0], parts=headlines)
 
 
 def _releases_differ(signals: Signals) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_tabl
 from callkeeper.calls.acknowledgement import LONGEST, SHORTEST, Acknowledgement
 from callkeeper.calls.alerts import AlertMessage, AlertTone, OpenAlert
 from callkeeper.calls.causes import IncidentKind
+from callkeeper.calls.incident import parts_of
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader
@@ -78,10 +79,13 @@ def acknowledge(
                 raise Failed(f"nobody has acknowledged {name}{' of ' + institution if institution else ''}")
         else:
             found = incidents_of(await SignalReader(redis, keys).read())
-            if not any(each.kind is kind and institution in {"", each.institution_key} for each in found):
+            meant = [each for each in found if each.kind is kind and institution in {"", each.institution_key}]
+            if not meant:
                 names = sorted({f"{each.kind} {each.institution_key}".strip() for each in found})
                 raise Failed(f"there is no such incident now; there are: {', '.join(names) or 'none'}")
-            done = await acknowledging.acknowledge(kind, institution, operator=operator, lasts=lasts, note=note)
+            done = await acknowledging.acknowledge(
+                kind, institution, operator=operator, lasts=lasts, note=note, parts=parts_of(meant)
+            )
         detail = f"{'end' if wants_end else 'acknowledge'} {name}"
         parts = {"operator": operator, "institution": institution, "detail": detail}
         await note_command(redis, keys, AuditEvent.ACKNOWLEDGED, **parts)

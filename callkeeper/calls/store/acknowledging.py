@@ -23,7 +23,13 @@ class Acknowledging:
         self._survey = keys.survey
 
     async def acknowledge(
-        self, kind: IncidentKind, *institution_keys: str, operator: str, lasts: timedelta, note: str = ""
+        self,
+        kind: IncidentKind,
+        *institution_keys: str,
+        operator: str,
+        lasts: timedelta,
+        note: str = "",
+        parts: tuple[str, ...] = (),
     ) -> Acknowledgement:
         """Acknowledge an incident of institutions, or of all (empty). An earlier one of the same is replaced.
 
@@ -35,7 +41,9 @@ class Acknowledging:
         """
         now, stored = await self._now(), await self._redis.hgetall(self._key)
         done = [
-            Acknowledgement(kind=kind, institution_key=key, operator=operator, at=now, until=now + lasts, note=note)
+            Acknowledgement(
+                kind=kind, institution_key=key, operator=operator, at=now, until=now + lasts, note=note, parts=parts
+            )
             for key in institution_keys
         ]
         ended = stored.keys() - {one.field.encode() for one in parse_acknowledgements(stored, now)}

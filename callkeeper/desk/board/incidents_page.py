@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.causes import IncidentKind
-from callkeeper.calls.incident import Incident, merged
+from callkeeper.calls.incident import Incident, merged, parts_of
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.store.acknowledging import Acknowledging
@@ -90,7 +90,9 @@ class IncidentsPage:
         operator = operator_of(visitor_of(request).person)
         named = await self._named(request, form)
         keys, lasts = [incident.institution_key for incident in named], LENGTHS[form["lasts"]][1]
-        await self._acknowledging.acknowledge(named[0].kind, *keys, operator=operator, lasts=lasts, note=note)
+        await self._acknowledging.acknowledge(
+            named[0].kind, *keys, operator=operator, lasts=lasts, note=note, parts=parts_of(named)
+        )
         return self._base
 
     async def _end(self, request: Request, form: Mapping[str, str]) -> str:

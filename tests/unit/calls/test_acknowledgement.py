@@ -22,6 +22,14 @@ def test_acknowledgement_of_all_covers_each_institution() -> None:
     assert not known().covers("no_worker", "cu-1")
 
 
+def test_whoever_knows_of_a_fault_does_not_know_of_the_next() -> None:
+    """A fault that joins the incident is told; the acknowledgement stays for those that it names, until all are over."""
+    one = msgspec.structs.replace(known(), parts=("refused", "unlisted"))
+    assert one.covers("late", "cu-1", ["refused"])
+    assert not one.covers("late", "cu-1", ["refused", "away"])
+    assert one.is_about("late", "cu-1")
+
+
 def test_of_several_the_longest_counts() -> None:
     """Nobody is told while any of them lasts."""
     short, long = known(hours=1), known(institution_key="cu-1", hours=2)

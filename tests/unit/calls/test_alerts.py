@@ -218,6 +218,36 @@ def test_institutions_that_take_the_place_of_others_are_told() -> None:
     assert "cu-6, cu-7, cu-8" in watcher.told[-1].body
 
 
+def failing(*parts: str, is_known: bool = False) -> list[Alert]:
+    """Return the alert about an institution that fails in these ways."""
+    known = structs.replace(KNOWN, kind="institution_fails", parts=parts) if is_known else None
+    one = Incident(IncidentKind.INSTITUTION_FAILS, "Ask.", "cu-1", headline=parts[0], parts=parts, acknowledged=known)
+    return alerts_of([one], {})
+
+
+FAILS = [("1", "institution_fails:cu-1", False)]
+
+
+def test_outage_that_joins_a_chronic_fault_is_told() -> None:
+    """The service has refused something for hours and people know. If it then fails, they are told when that lasts.
+
+    So it is if it fails again, and if they have acknowledged the first fault. A failure of a moment is not told.
+    """
+    watcher = Watcher()
+    assert watcher.look(*failing("refused"), seconds=30) == FAILS
+    assert watcher.look(*failing("refused"), seconds=600) == []
+    for _ in range(2):
+        assert watcher.look(*failing("away", "refused"), seconds=9) == []
+        assert watcher.look(*failing("refused"), seconds=600) == []
+        assert watcher.look(*failing("away", "refused"), seconds=600) == FAILS
+        assert watcher.look(*failing("refused"), seconds=600) == []
+    assert watcher.look(*failing("refused", is_known=True), seconds=20_000) == []
+    assert watcher.look(*failing("away", "refused"), seconds=9) == []
+    assert watcher.look(*failing("refused", is_known=True), seconds=600) == []
+    assert watcher.look(*failing("away", "refused"), seconds=600) == FAILS
+    assert watcher.look(*failing("refused", is_known=True), seconds=600) == []
+
+
 def test_two_groups_of_one_kind_are_both_told() -> None:
     """Of three institutions no pushes arrive, of three others they arrive late: each is told, and its end."""
     watcher = Watcher()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from callkeeper.calls.causes import IncidentKind, Weight
-from callkeeper.calls.incident import MERGED_FROM, Incident, merged, named
+from callkeeper.calls.incident import MERGED_FROM, Incident, folded, merged, named
 from tests.unit.calls.specimens import NOW, seconds
 
 
@@ -31,6 +31,12 @@ def test_what_is_of_one_institution_is_not_said_of_others() -> None:
         merged(found)[0].advice
         == "3 institutions: cu-0, cu-1, cu-2. Of cu-0: 0 requests failed. Ask the service's operator."
     )
+
+
+def test_faults_of_one_place_are_one_incident_that_names_each() -> None:
+    """Also a fault of which nothing else is said."""
+    both = [replace(away(1), headline="away"), replace(away(1), headline="refused")]
+    assert [one.parts for one in folded(both)] == [("away", "refused")]
 
 
 def test_incident_of_the_whole_installation_is_never_merged() -> None:

@@ -261,6 +261,20 @@ def test_acknowledgement_hides_no_later_event(kind: IncidentKind) -> None:
         assert (one.acknowledged is not None) is is_known
 
 
+def test_acknowledgement_of_a_refusal_hides_no_outage() -> None:
+    """Both are one incident of the institution; it names its faults, and who knew of one does not know of the other."""
+    refused = replace(WELL, barred=[Barred("cu-1", "reject", NOW)])
+    [first] = incidents_of(refused)
+    known = Acknowledgement(
+        kind="institution_fails", operator="ann", at=NOW, until=NOW + timedelta(days=7), parts=first.parts
+    )
+    refused = replace(refused, acknowledged=[known])
+    [still] = incidents_of(refused)
+    [both] = incidents_of(replace(refused, breakers=[away("cu-1", RequestResult.FAILURE)]))
+    assert (still.acknowledged, both.acknowledged) == (known, None)
+    assert both.parts == ("The service fails for an institution", "The service refuses an institution")
+
+
 def test_institutions_whose_standing_is_unknown_are_named_in_one_line() -> None:
     """Each institution has its own incident, which names no other one. Merged, three hundred do not fill the board."""
     [alone] = incidents_of(replace(WELL, standings=[standing(16, unanswered=True)]))
