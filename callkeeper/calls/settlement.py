@@ -181,8 +181,9 @@ def is_lost(call: Call, context: Context, book: RuleBook, now: datetime) -> bool
         return False
     born, life = _born(call), call.life
     most = timedelta(seconds=book.maximum_age_s)
-    if is_endless(call, book, now) and context.obstacles.standing in {None, UNKNOWN}:
-        is_unread = call.plan.next_read_at is None or call.plan.next_read_at <= now
+    if is_endless(call, book, now) and context.obstacles.standing != FOREIGN:
+        is_read = context.obstacles.standing in {None, UNKNOWN}
+        is_unread = is_read and (call.plan.next_read_at is None or call.plan.next_read_at <= now)
         most = timedelta.max if is_unread or (life.listed_at is not None and not life.is_unlisted) else most
     if call.life.is_reopened:
         born, most = call.life.ended_at, HEARD_AFTER_END

@@ -21,7 +21,7 @@ from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
-from callkeeper.calls.store.script_runner import Scripts
+from callkeeper.calls.store.script_runner import Scripts, Unconfirmed
 
 MOST_NOTED = 100
 """How many of a member's calls get that note, the last enrolled first. It limits what forged statements cost."""
@@ -207,19 +207,24 @@ class Inbox:
         self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, action_id: str | None = None
     ) -> tuple[bool, bool]:
         """Leave a note. ``action_id`` is the action of a statement, empty if it has none; None for any other note."""
-        answer = await self._scripts.call(
-            "note",
-            statement_key=self.keys.statement(action_id or ""),
-            member=member,
-            note_id=note_id,
-            note=note,
-            even_settled="1" if even_settled else "",
-            wakes="1" if wake else "",
-            statement_kind="" if action_id is None else "wish" if action_id else "statement",
-            mark_kept_s=REMEMBERED_S,
-            most=MOST_WAITING,
-            confirmed=action_id is not None,
-        )
+        try:
+            answer = await self._scripts.call(
+                "note",
+                statement_key=self.keys.statement(action_id or ""),
+                member=member,
+                note_id=note_id,
+                note=note,
+                even_settled="1" if even_settled else "",
+                wakes="1" if wake else "",
+                statement_kind="" if action_id is None else "wish" if action_id else "statement",
+                mark_kept_s=REMEMBERED_S,
+                most=MOST_WAITING,
+                confirmed=action_id is not None,
+            )
+        except Unconfirmed as error:
+            [answer] = error.args
+            if answer[0] == 1:
+                raise
         if answer[0] == _FULL:
             raise InboxFull(f"{MOST_WAITING} statements and events about this call wait already; try again later")
         return answer[0] == 1, answer[1] == 1

@@ -45,7 +45,10 @@ Address = tuple[str, int]
 
 
 class Unconfirmed(Exception):
-    """Redis has a write, and no replica confirmed it in time although there are some: a failover could lose it."""
+    """Redis has a write, and no replica confirmed it in time although there are some: a failover could lose it.
+
+    The argument is the answer to the write.
+    """
 
 
 @runtime_checkable
@@ -79,8 +82,9 @@ class Replication:
     async def execute(self, redis: Any, pipe: Any, *, only_at: Address | None = None, must: bool = False) -> list[Any]:
         """Execute a pipeline, and wait for the replicas if there are any. Return the answers of its commands.
 
+        If no replica confirmed it, and one ``must``, each answer but an error is `Unconfirmed`.
+
         Raises:
-            Unconfirmed: No replica confirmed it, and one ``must``.
             redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it; or it is
                 not the one at ``only_at``.
         """
@@ -94,8 +98,11 @@ class Replication:
             address = (connection.host, connection.port) if connection else None
             if only_at not in {None, address}:
                 raise RedisConnectionError("the master was replaced")
-            await self._judge(redis, answers[-added:], address, must=must)
-        return answers[: len(answers) - added]
+            is_confirmed = await self._judge(redis, answers[-added:], address)
+            del answers[-added:]
+            if must and not is_confirmed:
+                return [one if isinstance(one, Exception) else Unconfirmed(one) for one in answers]
+        return answers
 
     def _ask(self, pipe: Any) -> int:
         """Add a wait for the replicas to a pipeline. Return how many answers that adds.
@@ -110,8 +117,10 @@ class Replication:
         pipe.info("replication")
         return 3 if self._awaited else 2
 
-    async def _judge(self, redis: Any, answers: Sequence[Any], address: Address | None, *, must: bool) -> None:
+    async def _judge(self, redis: Any, answers: Sequence[Any], address: Address | None) -> bool:
         """Evaluate what ``_ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
+
+        Return whether one did, or there is none.
 
         ``address``: of the server that answered, if sentinels watch it. They are asked if it is another server than
         before, its replicas have changed, or one did not confirm: that one may be about to take over.
@@ -130,12 +139,13 @@ class Replication:
         if waited:
             if not confirmed:
                 self._figures.count(figure.WRITES_UNREPLICATED)
-                if must:
-                    raise Unconfirmed
-        elif self._awaited:
+            return bool(confirmed)
+        if self._awaited:
             async with redis.pipeline(transaction=False) as pipe:
                 pipe.set(self._key, "")  # WAIT covers what its own connection wrote, and everything before that
-                await self.execute(redis, pipe, only_at=address, must=must)
+                [answer] = await self.execute(redis, pipe, only_at=address, must=True)
+                return not isinstance(answer, Exception)
+        return True
 
 
 def _server(address: Address | None, stats: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> _Server:
@@ -304,7 +314,7 @@ class Scripts:
 
         Raises:
             TypeError: The script takes something else.
-            Unconfirmed: The script ran, and no replica ``confirmed`` it.
+            Unconfirmed: The script ran, and no replica ``confirmed`` it. The argument is its answer.
             redis.exceptions.RedisError: Redis is down, refuses writes, or the script failed.
             TimeoutError: No answer in time; the script may still run.
         """

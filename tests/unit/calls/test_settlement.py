@@ -8,7 +8,7 @@ import pytest
 
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.institutions import FOREIGN, NO_VOICE_AUTH, NOT_ACTIVE, TEST_MODE, UNKNOWN
 from callkeeper.calls.note_folding import fold_note
 from callkeeper.calls.notes import Resolved
 from callkeeper.calls.record import Call, Phase, Reason
@@ -119,12 +119,15 @@ def test_age_of_a_call_counts_from_what_is_known_first(known: str) -> None:
 
 
 def test_call_that_is_listed_is_never_too_old() -> None:
-    """Nor one whose read is due. If its queue is not listed any more, its age counts."""
+    """Whatever its institution's standing. Nor one whose read is due. If it is not listed any more, its age counts."""
     old = call(first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1), next_read_at=NOW + seconds(1))
-    assert not is_lost(with_stored(old, listed_at=NOW - seconds(9999)), CONTEXT, BOOK, NOW)
+    for standing in (None, UNKNOWN, NOT_ACTIVE, TEST_MODE, NO_VOICE_AUTH):
+        listed = with_stored(old, listed_at=NOW - seconds(9999), standing=standing)
+        assert not is_lost(listed, Context(listed.last_claim), BOOK, NOW)
     unlisted = with_stored(old, listed_at=NOW - seconds(9999), is_unlisted=True)
     assert is_lost(unlisted, CONTEXT, BOOK, NOW)
     assert not is_lost(with_stored(unlisted, next_read_at=NOW), CONTEXT, BOOK, NOW)
+    assert is_lost(with_stored(unlisted, next_read_at=NOW), Context(call(standing=TEST_MODE).last_claim), BOOK, NOW)
     foreign = Context(call(standing=FOREIGN).last_claim)
     assert is_lost(with_stored(old, listed_at=NOW - seconds(9999)), foreign, BOOK, NOW)
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
 
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper.calls.notes import Distrusted, InboxFull, Resolved
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store import script_runner
 from callkeeper.calls.store.claims import Store
@@ -193,3 +194,29 @@ async def test_a_claim_does_not_wait_for_the_replica(servers: tuple[EmbeddedRedi
     await follow(servers, site)
     await site.store.claim(10)
     assert await site.waits() == 0
+
+
+async def test_statement_that_the_master_has_not_written_is_never_unconfirmed(
+    servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the replicas say: a script that is not loaded is loaded, and a refusal or an error is the answer."""
+    await site.state()
+    await follow(servers, site)
+    inbox = site.store.keys.inbox(CALL.member)
+    with frozen(servers[1]):
+        await site.push()  # which the replica lacks
+        before = await site.redis.hlen(inbox)
+        await site.redis.script_flush()
+        with pytest.raises(Unconfirmed):
+            await site.resolve()
+        assert await site.redis.hlen(inbox) == before + 1
+        await site.redis.config_set("maxmemory", "1")
+        try:
+            with pytest.raises(OutOfMemoryError):
+                await site.state()
+        finally:
+            await site.redis.config_set("maxmemory", "0")
+        monkeypatch.setattr("callkeeper.calls.store.inbox.MOST_WAITING", 0)
+        with pytest.raises(InboxFull):
+            await site.store.note(CALL, Distrusted(operator="bob", said_at=datetime.now(UTC)))
+        assert await site.redis.hlen(inbox) == before + 1
