@@ -96,13 +96,14 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
 def tls_options(url: str, authorities: Path | None) -> dict[str, str]:
     """Return libpq's options for certificates that a PostgreSQL URL does not have itself.
 
-    On this machine and in its private network no certificate is required. Everywhere else it is verified.
+    On this machine and in its private network no certificate is required. Everywhere else it is verified. libpq takes one
+    file: ``authorities`` are trusted instead of the system's.
     """
     parts = urlsplit(url)
     said = dict(parse_qsl(parts.query))
     if parts.hostname is None or "sslrootcert" in said or said.get("sslmode") == "require":
         return {}
-    if authorities is None and "sslmode" not in said and _is_near(parts.hostname):
+    if "sslmode" not in said and _is_near(parts.hostname):
         return {}
     known = ssl.get_default_verify_paths()
     trusted = {"sslrootcert": str(authorities or known.cafile or known.openssl_cafile)}

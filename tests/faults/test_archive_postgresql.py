@@ -350,16 +350,15 @@ def test_certificate_of_the_server_is_verified(server: PostgreSql) -> None:
         subprocess.run(["chown", "postgres", str(key), str(certificate)], check=True)  # noqa: S603, S607
     server.sql("ALTER SYSTEM SET ssl = on", database="postgres")
     server.sql("SELECT pg_reload_conf()", database="postgres")
-    right = tls_options(server.url, certificate)
+    strict = f"{server.url}?sslmode=verify-full"
+    right = tls_options(strict, certificate)
     elsewhere = tls_options("postgresql://x@db.example/a", None)
     unverified = f"{server.url}?sslmode=require"
-    assert (right["sslmode"], elsewhere["sslmode"]) == ("verify-full", "verify-full")
-    until(
-        lambda: [Writer(at(server.url, right)).heads()], 20, "the server to use its certificate", excused=(ArchiveAway,)
-    )
-    assert Writer(at(server.url, right)).heads() == {}
+    assert (right, elsewhere["sslmode"]) == ({"sslrootcert": str(certificate)}, "verify-full")
+    until(lambda: [Writer(at(strict, right)).heads()], 20, "the server to use its certificate", excused=(ArchiveAway,))
+    assert Writer(at(strict, right)).heads() == {}
     with pytest.raises(ArchiveAway):
         Writer(at(server.url, elsewhere)).heads()
     with pytest.raises(ArchiveAway):
-        Writer(at(server.url.replace("127.0.0.1", "localhost"), right)).heads()
+        Writer(at(strict.replace("127.0.0.1", "localhost"), right)).heads()
     assert Writer(at(unverified, tls_options(unverified, certificate))).heads() == {}

@@ -92,7 +92,10 @@ BUNDLE = Path("/etc/ssl/bank-ca.pem")
     [
         ("db.example", "", BUNDLE, {"sslmode": "verify-full", "sslrootcert": str(BUNDLE)}),
         ("db.svc", "", None, {}),
-        ("db.svc", "", BUNDLE, {"sslmode": "verify-full", "sslrootcert": str(BUNDLE)}),
+        ("db.svc", "", BUNDLE, {}),
+        ("10.0.0.7", "", BUNDLE, {}),
+        ("localhost", "", BUNDLE, {}),
+        ("db.svc", "?sslmode=verify-full", BUNDLE, {"sslrootcert": str(BUNDLE)}),
         ("db.example", "?sslmode=require", BUNDLE, {}),
         ("db.example", "?sslmode=verify-ca", BUNDLE, {"sslrootcert": str(BUNDLE)}),
         ("db.example", "?sslmode=verify-full&sslrootcert=system", BUNDLE, {}),
@@ -101,7 +104,10 @@ BUNDLE = Path("/etc/ssl/bank-ca.pem")
 def test_archive_certificate_is_verified_unless_its_address_says_otherwise(
     host: str, query: str, authorities: Path | None, asked: dict[str, str]
 ) -> None:
-    """Outside a private network libpq verifies by CALLKEEPER_CA; what the address says itself counts before that."""
+    """Outside a private network libpq verifies by CALLKEEPER_CA; what the address says itself counts before that.
+
+    Within one nothing is verified unless the address says so: a CALLKEEPER_CA for a proxy stops no archive.
+    """
     assert tls_options(f"postgresql://user@{host}/archive{query}", authorities) == asked
 
 
