@@ -31,6 +31,7 @@ from callkeeper.calls.store.account_use import AccountUse
 from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
 from callkeeper.desk.access.configured_logins import AdminLogin, Grant, OidcConfig
 from callkeeper.desk.access.rights import Rights
+from callkeeper.service.config import is_loopback
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.push_event import Headers
 from callkeeper.service.secret import Secret
@@ -71,7 +72,9 @@ class NetworkSettings(SettingsSection, frozen=True, kw_only=True):
 
     For the archive's PostgreSQL only these are trusted, unless its address names others with ?sslrootcert=."""
     proxy: Proxy | None = optional("CALLKEEPER_PROXY", Proxy.of, _PROXY, secret=True)
-    """The outgoing proxy to the service, the identity provider and the receiver of outcomes, but for hosts of direct=."""
+    """The outgoing proxy to the service, the identity provider and the receiver of outcomes, but for hosts of direct=.
+
+    Addresses that start with http://, and this machine, are reached without it."""
 
     @property
     def ca_file(self) -> str | None:
@@ -79,8 +82,10 @@ class NetworkSettings(SettingsSection, frozen=True, kw_only=True):
         return None if self.ca is None else str(self.ca)
 
     def proxy_to(self, url: str) -> Proxy | None:
-        """Return the proxy through which an address is reached; None: directly."""
-        return None if self.proxy is None or self.proxy.leaves_out(url) else self.proxy
+        """Return the proxy through which an address is reached; None: directly, as this machine and all without TLS."""
+        parts = urlsplit(url)
+        is_readable = parts.scheme != "https" or is_loopback(parts.hostname or "")
+        return None if self.proxy is None or is_readable or self.proxy.leaves_out(url) else self.proxy
 
 
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):

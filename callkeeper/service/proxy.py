@@ -6,6 +6,7 @@ It opens a tunnel (CONNECT): TLS is between us and the host, so the proxy sees t
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -34,7 +35,9 @@ class Proxy:
             ValueError: It is neither. The message does not repeat it.
         """
         text, *without = re.split(r",\s*direct=", text)
-        direct = tuple(host.strip().strip(".").lower() for host in "".join(without).split("|")) if without else ()
+        direct = tuple(_host(host) for host in "".join(without).split("|")) if without else ()
+        if not all(":" not in host or _is_address(host) for host in direct):
+            raise ValueError("must name hosts without a port behind direct=: core.example means each of its ports")
         if len(without) > 1 or not all(map(_HOST.fullmatch, direct)):
             raise ValueError("must name hosts with | between them behind one direct=")
         try:
@@ -61,3 +64,17 @@ class Proxy:
             return {}
         login = b64encode(f"{self.user}:{self.password.reveal()}".encode()).decode()
         return {"Proxy-Authorization": f"Basic {login}"}
+
+
+def _host(text: str) -> str:
+    """Return a host as it is compared: an IPv6 address may have brackets."""
+    text = text.strip()
+    is_bracketed = text.startswith("[") and text.endswith("]")
+    return (text[1:-1] if is_bracketed else text.strip(".")).lower()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False

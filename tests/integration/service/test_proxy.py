@@ -85,6 +85,26 @@ def test_hosts_of_the_own_network_are_reached_without_the_proxy(url: str, is_dir
 
 
 @pytest.mark.parametrize(
+    ("url", "is_direct"),
+    [
+        ("http://localhost:8080", True),
+        ("http://127.0.0.1:8080/hook", True),
+        ("http://gateway/api", True),
+        ("https://localhost:8443", True),
+        ("https://[::1]/hook", True),
+        ("https://[fd00::7]:8443/hook", True),
+        ("https://[fd00::8]/hook", True),
+        ("https://[fd00::9]/hook", False),
+        ("https://gateway/api", False),
+    ],
+)
+def test_nothing_that_a_proxy_could_read_goes_through_it(url: str, is_direct: bool) -> None:
+    """Without TLS it would read password and tokens; this machine needs none. An IPv6 address is named as usual."""
+    environ = {"CALLKEEPER_PROXY": "http://proxy.example:3128, direct=fd00::7|[fd00::8]"}
+    assert (NetworkSettings.load(environ).proxy_to(url) is None) is is_direct
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "proxy.example:3128",
@@ -97,6 +117,8 @@ def test_hosts_of_the_own_network_are_reached_without_the_proxy(url: str, is_dir
         "http://proxy.example:3128, direct=",
         "http://proxy.example:3128, direct=canary/x",
         "http://proxy.example:3128, direct=a, direct=canary",
+        "http://proxy.example:3128, direct=core.example:8443",
+        "http://proxy.example:3128, direct=a|[fd00::7]:8443",
     ],
 )
 def test_proxy_that_cannot_be_is_refused_before_anything_starts(text: str) -> None:
