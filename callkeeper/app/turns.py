@@ -33,14 +33,16 @@ class Class(StrEnum):
     """Waits for changes most of the time. Counts by person and token (`callkeeper.desk.quotas`)."""
     DESK = "desk"
     """With a credential to the desk."""
+    WAITING = "waiting"
+    """So, and waits for an outcome (``?wait``), up to ten seconds each: these hold no place of other desk requests."""
     PERSON = "person"
     """With a credential to a page."""
     STRANGER = "stranger"
     """Without one, or for a login."""
 
 
-PLACES: Final = {Class.DESK: 64, Class.PERSON: 32, Class.STRANGER: 4}
-"""Requests that are answered at the same time. At the desk many of them wait for an outcome (``?wait``)."""
+PLACES: Final = {Class.DESK: 64, Class.WAITING: 256, Class.PERSON: 32, Class.STRANGER: 4}
+"""Requests that are answered at the same time."""
 
 _CREDENTIALS: Final = frozenset({b"authorization", b"cookie"})
 _EVENTS: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
@@ -90,7 +92,10 @@ def class_of(scope: Scope) -> Class:
         return Class.STRANGER
     if path.endswith(STREAMS):
         return Class.STREAM
-    return Class.DESK if path.startswith("/desk") else Class.PERSON
+    if not path.startswith("/desk"):
+        return Class.PERSON
+    is_waiting = any(each.startswith(b"wait=") for each in scope["query_string"].split(b"&"))
+    return Class.WAITING if is_waiting else Class.DESK
 
 
 async def _arrived(receive: Receive) -> Receive:

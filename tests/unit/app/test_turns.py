@@ -34,7 +34,7 @@ class Site:
         await self.go.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    async def ask(self, path: str, headers: Mapping[bytes, bytes] = {}) -> asyncio.Task[None]:
+    async def ask(self, path: str, headers: Mapping[bytes, bytes] = {}, query: bytes = b"") -> asyncio.Task[None]:
         """Send a request, and let it come as far as it comes."""
 
         async def receive() -> Message:
@@ -44,7 +44,7 @@ class Site:
             if message["type"] == "http.response.start":
                 self.statuses.append(message["status"])
 
-        task = asyncio.create_task(self._turns(scope(path, headers), receive, send))
+        task = asyncio.create_task(self._turns(scope(path, headers, query), receive, send))
         await asyncio.sleep(0)
         return task
 
@@ -59,6 +59,11 @@ class Site:
         (scope("/board/calls", COOKIE), Class.PERSON),
         (scope("/metrics", BEARER), Class.PERSON),
         (scope("/desk/calls", BEARER), Class.DESK),
+        (scope("/desk/calls/cu-1/v-1/actions/a", BEARER, b"wait=10"), Class.WAITING),
+        (scope("/desk/calls/cu-1/v-1/actions/a", BEARER, b"x=1&wait=10"), Class.WAITING),
+        (scope("/desk/calls", BEARER, b"await=10"), Class.DESK),
+        (scope("/desk/stream", BEARER, b"wait=10"), Class.STREAM),
+        (scope("/board/calls", COOKIE, b"wait=10"), Class.PERSON),
         (scope("/desk/stream", query=b"ticket=1"), Class.STREAM),
         (scope("/board/stream", COOKIE), Class.STREAM),
     ],
@@ -79,6 +84,17 @@ async def test_strangers_wait_for_few_places_and_nobody_else_does() -> None:
     site.go.set()
     await asyncio.gather(*strangers, *others)
     assert site.statuses == [200] * 204
+
+
+async def test_whoever_waits_for_an_outcome_keeps_no_other_from_the_desk() -> None:
+    """While the service fails for one institution, all its waits last to their end; reads and words are answered."""
+    site = Site()
+    waits = [await site.ask("/desk/word", BEARER, b"wait=10") for _ in range(300)]
+    waits.append(await site.ask("/desk/calls", BEARER))
+    assert site.entered[-1] == "/desk/calls"
+    site.go.set()
+    await asyncio.gather(*waits)
+    assert site.statuses == [200] * 301
 
 
 async def test_room_is_kept_for_events() -> None:
