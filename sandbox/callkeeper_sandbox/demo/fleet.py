@@ -81,7 +81,7 @@ class ManagedProcess:
             return False
         now_s = time.monotonic()
         self._ended_s = now_s if self._ended_s is None else self._ended_s
-        if now_s - self._ended_s < min(RESTART_AFTER_S * 2**self.restarts, LONGEST_PAUSE_S):
+        if now_s - self._ended_s < min(RESTART_AFTER_S * 2 ** min(self.restarts, 5), LONGEST_PAUSE_S):
             return False
         self._leave()
         self.process = self.start()

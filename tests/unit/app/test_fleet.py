@@ -37,3 +37,9 @@ def test_process_that_does_not_start_says_whether_it_was_slow(code: int | None, 
     log.touch()
     with pytest.raises(FleetFailed, match=why):
         ManagedProcess("web", Silent(code), log).wait_for(lambda line: line, 0 if code is None else 5)
+
+
+def test_process_that_ended_very_often_is_still_revived(tmp_path: Path) -> None:
+    """The pause before a restart stays at its longest, however many there were."""
+    often = ManagedProcess("web", Silent(1), tmp_path / "web.log", start=lambda: Silent(None), restarts=2000)
+    assert often.revive() is False
