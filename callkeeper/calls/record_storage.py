@@ -109,5 +109,5 @@ def readable_call(stored: bytes) -> Call | None:
     """Decode a stored record for a list; None if it cannot be read. What needs a person is in the attention list."""
     try:
         return parse_call(stored)
-    except (NewerRecord, msgspec.MsgspecError):
+    except (NewerRecord, msgspec.MsgspecError, UnicodeDecodeError):
         return None

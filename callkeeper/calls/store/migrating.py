@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 from callkeeper.calls.metrics.redis_writer import ALIVE_S
-from callkeeper.calls.record import Mark
+from callkeeper.calls.record import Mark, Marks
 from callkeeper.calls.record_storage import readable_call
 from callkeeper.calls.store.earlier_calls import place_of_consent
 from callkeeper.calls.store.keys import PREFIX, Keys
@@ -36,16 +36,24 @@ Fields = dict[bytes, bytes]
 
 
 def _item(fields: Fields) -> Fields:
-    """Return an item whose record tells that its checks were answered for another member, or before there was one."""
-    record = json.loads(fields.get(b"rec") or b"{}")
-    member, answered_for = record.get("person_id") or "", record.pop("answered_for", None)
+    """Return an item whose record tells that its checks were answered for another member, or before there was one.
+
+    Of checks that say nothing of the member's voice, another member may have been the reason. A record that cannot be read
+    stays as it is.
+    """
+    try:
+        record = json.loads(fields.get(b"rec") or b"{}")
+        member, answered_for = record.get("person_id") or "", record.pop("answered_for", None)
+        answered, unusable = record.get("history", {}).get("answered", 0), record.get("unusable_answers", 0)
+    except (ValueError, AttributeError):
+        return fields
     if answered_for is None:
         return fields
-    if answered_for != member:
-        record |= {
-            "unusable_answers": record.get("history", {}).get("answered", 0),
-            "member_changed": bool(member and answered_for),
-        }
+    is_same = answered_for == member
+    record |= {
+        "unusable_answers": unusable if is_same else answered,
+        "member_changed": bool(member and (unusable or (answered_for and not is_same))),
+    }
     return {**fields, b"rec": json.dumps(record).encode()}
 
 
@@ -211,10 +219,7 @@ class Migration:
         return at
 
     def _rewrite(self, names: list[str], at: int) -> None:
-        """Write hashes in this release's form, with the time until they expire.
-
-        An opt-out, which the older release kept in the call's record alone, is kept of the member too, and for ever.
-        """
+        """Write hashes in this release's form, with the time until they expire."""
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hgetall(name)
@@ -227,14 +232,30 @@ class Migration:
                 rest = name.removeprefix(self._old)
                 for server in fields.keys() & {b"epoch", b"id"}:  # an attempt that was interrupted may have marked it
                     fields[server] = fields[server].removeprefix(_mark(at))
-                pipe.hset(self._new + rest, mapping=REWRITTEN[_parsed(rest).kind](fields))
+                rewritten = REWRITTEN[_parsed(rest).kind](fields)
+                pipe.hset(self._new + rest, mapping=rewritten)
                 if ttl_ms > 0:
                     pipe.pexpire(self._new + rest, ttl_ms)
-                call = readable_call(fields.get(b"rec", b""))
-                if call is not None and call.seen.opted_out and call.seen.person_id is not None:
-                    place = place_of_consent(self._keys, call.institution_key, call.seen.person_id)
-                    pipe.zadd(place, {f"{Mark.OPTED_OUT}:{call.voice_id}": at / 1000})
+                self._keep_opt_out(pipe, fields, rewritten, at)
             pipe.execute()
+
+    def _keep_opt_out(self, pipe: Any, fields: Fields, rewritten: Fields, at: int) -> None:
+        """Keep an opt-out, which the older release kept in the call's record alone, of the member too, and for ever.
+
+        It is as old as the record. If its member was changed or taken off, it is kept of each one whom the record names.
+        """
+        call = readable_call(rewritten.get(b"rec", b""))
+        if call is None or not call.seen.opted_out or call.seen.opted_in_last:
+            return
+        members = [call.seen.person_id]
+        if call.seen.member_changed or call.seen.person_id is None:
+            marks = call.ledger.kept_marks or Marks()
+            members += [json.loads(fields[b"rec"]).get("answered_for"), call.ledger.assigned_person_id, marks.person_id]
+        saved_at = call.saved_at or call.life.first_seen_at
+        at_s = at / 1000 if saved_at is None else saved_at.timestamp()
+        for member in {one for one in members if isinstance(one, str) and one}:
+            place = place_of_consent(self._keys, call.institution_key, member)
+            pipe.zadd(place, {f"{Mark.OPTED_OUT}:{call.voice_id}": at_s})
 
     def _leave_behind(self, prefix: str, at: int) -> None:
         """Mark an epoch and its items as of another server. They say where they were claimed, and keep saying so."""

@@ -123,13 +123,56 @@ async def test_opt_out_outlives_the_record_that_the_older_release_kept_it_in(
 
 
 @pytest.mark.parametrize(
-    ("answered_for", "unusable", "is_changed"), [(None, 1, None), ("p-2", 1, None), ("", 3, False), ("p-1", 3, True)]
+    ("change", "kept_of"),
+    [
+        ({}, {"p-2"}),
+        ({"opted_in_last": True}, set()),
+        ({"answered_for": "p-1", "assigned_person_id": "p-3"}, {"p-1", "p-2", "p-3"}),
+        ({"answered_for": "p-2", "unusable_answers": 1, "kept_marks": {"person_id": "p-1"}}, {"p-1", "p-2"}),
+        ({"answered_for": "p-1", "person_id": None}, {"p-1"}),
+    ],
+)
+def test_opt_out_is_as_old_as_its_record_and_kept_of_each_member_it_may_be_of(
+    old: Any, change: dict[str, Any], kept_of: set[str]
+) -> None:
+    """If the member was changed, nobody knows whose it is. One that was taken back is kept of nobody."""
+    saved_at = datetime(2026, 3, 1, tzinfo=UTC)
+    call = {"institution_key": "cu-1", "voice_id": "v-1", "person_id": "p-2", "saved_at": saved_at.isoformat()}
+    old.hset(f"{OLD}item:{A.member}", "rec", json.dumps({**call, "opted_out_seen": True, **change}))
+    Migration(old, Keys()).copy()
+    kept = {name.decode(): old.zscore(name, "opted_out:v-1") for name in old.keys(f"{NEW}earlier:*")}
+    assert kept == {f"{NEW}earlier:cu-1:c:{member}": saved_at.timestamp() for member in kept_of}
+
+
+@pytest.mark.parametrize(
+    "record", [b"{", b"[]", b"null", b"\xff", b'{"history": 3}', b'{"institution_key": "cu-1", "voice_id": "\xff"}']
+)
+def test_record_that_cannot_be_read_is_copied_as_it_is(old: Any, record: bytes) -> None:
+    """It does not keep all others from being copied."""
+    old.hset(f"{OLD}item:{A.member}", "rec", record)
+    Migration(old, Keys()).copy()
+    assert old.hget(f"{NEW}item:{A.member}", "rec") == record
+
+
+@pytest.mark.parametrize(
+    ("answered_for", "before", "unusable", "is_changed"),
+    [
+        (None, 1, 1, None),
+        ("p-2", 0, 0, False),
+        ("p-2", 1, 1, True),
+        ("", 0, 3, False),
+        ("", 1, 3, True),
+        ("p-1", 0, 3, True),
+    ],
 )
 def test_checks_that_were_answered_for_another_member_count_for_nobody(
-    old: Any, answered_for: str | None, unusable: int, is_changed: bool | None
+    old: Any, answered_for: str | None, before: int, unusable: int, is_changed: bool | None
 ) -> None:
-    """The older release compared members for that, each time. The last check before the copy tells."""
-    record = {"person_id": "p-2", "unusable_answers": 1, "history": {"answered": 3}, "answered_for": answered_for}
+    """The older release compared members for that, each time.
+
+    The last check before the copy tells, and those that were unusable before it: another member may have been the reason.
+    """
+    record = {"person_id": "p-2", "unusable_answers": before, "history": {"answered": 3}, "answered_for": answered_for}
     old.hset(f"{OLD}item:{A.member}", "rec", json.dumps(record))
     Migration(old, Keys()).copy()
     copied = json.loads(old.hget(f"{NEW}item:{A.member}", "rec"))
