@@ -23,6 +23,7 @@ from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
 from callkeeper_sandbox.service import population
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
+from tests.harness.desk_tokens import give_token
 from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import Sides, start_sandbox, start_web, start_worker, wait_for_work, web_url
 from tests.ports import free_port
@@ -81,6 +82,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     with embedded_redis(tmp_path / "redis") as redis, ForkingFleet(tmp_path / "logs") as fleet:
         admin: Any = Redis.from_url(redis.url)
         set_up(admin)
+        give_token(admin, "desktop", TOKEN)
+        admin.acl_log_reset()
         web = web_url(start_web(fleet, url_of(redis.url, "web"), environ={**ENVIRON, "CALLKEEPER_RULES": "demo"}))
         push = ("--push-url", f"{web}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}")
         service = start_sandbox(fleet, *push)
@@ -93,7 +96,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             admin.close()
 
 
-UNTRIED = {"acl", "auth", "client", "discard", "exec", "hello", "multi", "select"}
+UNTRIED = {"acl", "auth", "client", "config", "discard", "exec", "hello", "multi", "select"}
 """Commands that the doctor does not try: of connections and transactions, and this test's own."""
 
 

@@ -113,11 +113,9 @@ def demonstration(
             older = Migration(client, Keys())
             if older.is_needed():
                 say(f"{older.copy()} keys of an older release copied; it is left as it was.")
-        desk_token = ""
-        if "REDIS_URL" not in (worker_environ or {}):
-            with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
-                thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
-                desk_token = thread.submit(asyncio.run, _desk_token_in(redis.url, Keys())).result()
+        is_own = "REDIS_URL" not in (worker_environ or {})
+        with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+            desk_token = thread.submit(asyncio.run, _begun_in(redis.url, Keys())).result() if is_own else ""
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url}
@@ -171,19 +169,14 @@ def demonstration(
             )
 
 
-async def _claim_from(redis_url: str, keys: Keys) -> None:
-    """Claim once, so that Redis records its epoch before the first call begins.
+async def _begun_in(redis_url: str, keys: Keys) -> str:
+    """Issue the desk token of this run, and claim once, so that Redis records its epoch before the first call begins.
 
     For a call that is older than the first claim, workers assume an earlier Redis that was lost, and count checks that
     it may have made as spent.
     """
     async with Redis.from_url(redis_url) as redis:
         await Store(redis, keys=keys).claim(0)
-
-
-async def _desk_token_in(redis_url: str, keys: Keys) -> str:
-    """Issue the desk token of this run, in place of that of an earlier one."""
-    async with Redis.from_url(redis_url) as redis:
         tokens = DeskTokens(redis, keys=keys)
         await tokens.revoke("demo")
         return await tokens.issue(IssuedToken(name="demo", role=Role.SUPERVISOR, issued_at=datetime.now(UTC)))
