@@ -200,8 +200,8 @@ async def test_statement_that_the_master_has_not_written_is_never_unconfirmed(
     servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the replicas say: a script that is not loaded is loaded, and a refusal or an error is the answer."""
-    await site.state()
     await follow(servers, site)
+    await site.state()
     inbox = site.store.keys.inbox(CALL.member)
     with frozen(servers[1]):
         await site.push()  # which the replica lacks
