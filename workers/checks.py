@@ -304,7 +304,7 @@ async def _search(claim: Claim) -> None:
     (key, voice_id), life, number = claim.call_id, claim.call.life, claim.call.names.phone_number
     if not number or life.listed_at is not None or life.end_hinted_at is not None or life.ended_at is not None:
         return
-    if not await claim.tools.listings.are_failing(key):
+    if not await claim.tools.listings.are_failing(key, life.hinted_at, claim.now):
         return
     if await claim.tools.gate.ask(Wanted(key, claim.item.member, Permit.CHECK), claim.now) is not None:
         return

@@ -12,6 +12,7 @@ from callkeeper.calls.item_names import institution_member
 from callkeeper.calls.store.in_bytes import RedisInBytes, in_bytes
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.stored_value import readable
+from callkeeper.service.config import PATIENCE_S
 from callkeeper.service.endpoints import institution_of
 
 DISOWNED_S = 3600
@@ -291,10 +292,18 @@ class Listings:
             self._unreadable("listing", institution_key)
         return progress or ListingProgress(institution_key=institution_key)
 
-    async def are_failing(self, institution_key: str) -> bool:
-        """Tell whether the last look at an institution's queue failed."""
+    async def are_failing(self, institution_key: str, pushed_at: datetime | None, now: datetime) -> bool:
+        """Tell whether the last look at an institution's queue failed, or none has ended that began after a push.
+
+        A look that hangs has not failed yet. After `PATIENCE_S` it has.
+        """
         stored = await self._redis.hget(self.keys.item(institution_member(institution_key)), "rec")
-        return self.progress(stored or b"", institution_key).failures > 0
+        if self.progress(stored or b"", institution_key).failures > 0:
+            return True
+        if pushed_at is None or (now - pushed_at).total_seconds() > PATIENCE_S:
+            return False
+        listed_at = await self.last_listed_at(institution_key, now)
+        return listed_at is None or listed_at < pushed_at
 
     async def standings(self) -> dict[str, Standing]:
         """Return what the service last said of the institutions. What cannot be read is left out."""
