@@ -173,9 +173,9 @@ def _born(call: Call) -> datetime | None:
 def is_lost(call: Call, context: Context, book: RuleBook, now: datetime) -> bool:
     """Tell whether a call is too old, or not known to the service any more.
 
-    One that the queue lists is never too old, whatever a clock says, and no call is before a read that is due. If that
-    fails, it is repeated until the call is a day old. A person's statement gives it another minute. A reopened call is
-    kept for a day, and so is one that a person distrusted, until that was carried out: a pause may hold it up.
+    One that the queue lists is never too old, whatever a clock says, and no call is before a read that is due. A person's
+    statement gives it another minute. A reopened call is kept for a day, and so is one that a person distrusted, until that
+    was carried out: a pause may hold it up.
     """
     if call.statements.heard_at is not None and now - call.statements.heard_at <= WORD_FOR:
         return False
@@ -184,10 +184,7 @@ def is_lost(call: Call, context: Context, book: RuleBook, now: datetime) -> bool
     if is_endless(call, book, now) and context.obstacles.standing != FOREIGN:
         is_read = context.obstacles.standing in {None, UNKNOWN}
         is_unread = is_read and (call.plan.next_read_at is None or call.plan.next_read_at <= now)
-        if is_unread or (life.listed_at is not None and not life.is_unlisted):
-            most = timedelta.max
-        elif is_read and call.plan.reads_failed:
-            most = max(most, LOOK_BACK_WITHIN)
+        most = timedelta.max if is_unread or (life.listed_at is not None and not life.is_unlisted) else most
     if call.life.is_reopened:
         born, most = call.life.ended_at, HEARD_AFTER_END
     elif _waits_for_reject(call):

@@ -1,7 +1,7 @@
 """How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -130,13 +130,6 @@ def test_call_that_is_listed_is_never_too_old() -> None:
     assert is_lost(with_stored(unlisted, next_read_at=NOW), Context(call(standing=TEST_MODE).last_claim), BOOK, NOW)
     foreign = Context(call(standing=FOREIGN).last_claim)
     assert is_lost(with_stored(old, listed_at=NOW - seconds(9999)), foreign, BOOK, NOW)
-
-
-def test_read_of_an_old_call_that_failed_is_repeated_before_the_call_is_lost() -> None:
-    """A short outage of the service does not settle a call unread. After a day it is given up."""
-    failed = {"is_unlisted": True, "reads_failed": 1, "next_read_at": NOW + seconds(2)}
-    assert not is_lost(call(first_seen_at=NOW - timedelta(days=1), **failed), CONTEXT, BOOK, NOW)
-    assert is_lost(call(first_seen_at=NOW - timedelta(days=1, seconds=1), **failed), CONTEXT, BOOK, NOW)
 
 
 HELD = {"distrusted": word(), "end_seen_at": NOW}
