@@ -68,13 +68,9 @@ class NetworkSettings(SettingsSection, frozen=True, kw_only=True):
     """How servers outside are reached: whose certificates are trusted, and which go through the outgoing proxy."""
 
     ca: Path | None = optional("CALLKEEPER_CA", parsing.authorities, "/etc/ssl/bank-ca.pem")
-    """Certificates of further authorities that are trusted, a PEM file: of Redis, the service, the provider and others.
-
-    For the archive's PostgreSQL only these are trusted, unless its address names others with ?sslrootcert=."""
+    """Further authorities that are trusted, a PEM file. The archive's database: only these, or those of ?sslrootcert=."""
     proxy: Proxy | None = optional("CALLKEEPER_PROXY", Proxy.of, _PROXY, secret=True)
-    """The outgoing proxy to the service, the identity provider and the receiver of outcomes, but for hosts of direct=.
-
-    Addresses that start with http://, and this machine, are reached without it."""
+    """The outgoing proxy of https:// to the service, the identity provider and the receiver, but for hosts of direct=."""
 
     @property
     def ca_file(self) -> str | None:
