@@ -297,14 +297,14 @@ MOST_SEARCHED = 20
 
 
 async def _search(claim: Claim) -> None:
-    """Search the queue for a pushed call while listings of the whole queue fail: only the queue has its candidates.
+    """Search the queue for a pushed call while listings of the whole queue fail or hang: only the queue has its candidates.
 
     Spec: Queue query (``searchString``).
     """
     (key, voice_id), life, number = claim.call_id, claim.call.life, claim.call.names.phone_number
     if not number or life.listed_at is not None or life.end_hinted_at is not None or life.ended_at is not None:
         return
-    if not await claim.tools.listings.are_failing(key, life.hinted_at, claim.now):
+    if not await claim.tools.listings.may_miss(key, life.hinted_at, claim.now):
         return
     if await claim.tools.gate.ask(Wanted(key, claim.item.member, Permit.CHECK), claim.now) is not None:
         return

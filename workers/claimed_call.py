@@ -218,9 +218,7 @@ class Claim(msgspec.Struct):
 
     def in_force(self, kind: EffectKind) -> None:
         """Record that an effect is in force: count it, watch a call that was assigned, and plan a read for now."""
-        self.summary.add(
-            {EffectKind.ASSIGN: "assigned", EffectKind.ENROLL: "enrolled", EffectKind.REJECT: "rejected"}[kind]
-        )
+        self.summary.add(_IN_FORCE[kind])
         if kind is EffectKind.ASSIGN:
             self.call = assigned(self.call, self.tools.book, self.now)
             self.has_assigned = True

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from callkeeper.calls.pause import EVERYWHERE, Pauses
+from callkeeper.calls.quantity import quantity
 
 _QUEUE = (
     ("listed", "call in the queue", "calls in the queue"),
@@ -98,7 +99,7 @@ class JobSummary:
         """Return the sentence with the latest calls: ``2 calls, 5 checks; 3f2...: assigned, green, 4 checks; ...``."""
         named = [f"{voice_id}: {self._of(voice_id)}" for voice_id in [*reversed(self.calls)][:MOST_NAMED]]
         rest = len(self.calls) - len(named)
-        return "; ".join([self.sentence(), *named, *([f"and {rest} more calls"] if rest else [])])
+        return "; ".join([self.sentence(), *named, *([f"and {rest} more"] if rest else [])])
 
     def as_dict(self) -> dict[str, int | str | dict[str, str]]:
         result: dict[str, int | str | dict[str, str]] = {name: n for name, n in sorted(self.counts.items()) if n}
@@ -113,7 +114,7 @@ class JobSummary:
 
     def _of(self, voice_id: str) -> str:
         happened, checks = self.calls[voice_id]
-        return ", ".join([*happened, f"{checks} check{'' if checks == 1 else 's'}"])
+        return ", ".join([*happened, quantity(checks, "check")])
 
     @property
     def _was_listed(self) -> bool:

@@ -319,13 +319,13 @@ def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, n
     A call that does not end gets no checks, and a read every ten minutes.
     """
     obstacles, limit = context.obstacles, book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    is_late = is_endless(call, book, now)
-    is_held = is_late or facts.paused_entirely or check_obstacle(call, obstacles, book.policies) is not None
+    does_not_end = is_endless(call, book, now)
+    is_held = does_not_end or facts.paused_entirely or check_obstacle(call, obstacles, book.policies) is not None
     check_at = call.plan.next_check_at if not is_held and automatic_left(call, limit) > 0 else None
     if check_at is not None and check_at <= now:
         return read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
-    seldom_s = ENDLESS_READ_S if is_late else book.reads_decided_s
-    read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=seldom_s, is_late=is_late)
+    seldom_s = ENDLESS_READ_S if does_not_end else book.reads_decided_s
+    read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=seldom_s, is_endless=does_not_end)
     if read_at <= now:
         return WATCH
     turn_at = next_turn(book, begun_at(call), now, call.institution_key)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+import httpx
 import pytest
 
 from callkeeper.calls.causes import IncidentKind
@@ -143,6 +144,30 @@ def test_work_that_hangs_is_released_when_the_worker_notices() -> None:
             calls = await until_broken(works, bad)
             await asyncio.sleep(1)
             assert all(works.assigned_s(call) for call in calls)
+
+    virtually(law())
+
+
+def test_pushed_call_is_searched_while_a_look_at_its_queue_hangs() -> None:
+    """A look may take 20 s before it has failed. Until then a push would say where its call is, and nobody would look."""
+
+    class Hanging(httpx.AsyncBaseTransport):
+        def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+            self.inner = inner
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/queue") and "searchString" not in request.url.params:
+                await asyncio.sleep(19)
+            return await self.inner.handle_async_request(request)
+
+    async def law() -> None:
+        async with working() as works:
+            await asyncio.sleep(10)
+            works.between.inner = Hanging(works.between.inner)
+            await asyncio.sleep(5)
+            call = await works.call()
+            await asyncio.sleep(12)
+            assert (works.assigned_s(call) or 99.0) <= 10
 
     virtually(law())
 

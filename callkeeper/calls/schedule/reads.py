@@ -88,14 +88,14 @@ def next_read(
 
 
 def put_off(
-    call: Call, context: Context, read_at: datetime, now: datetime, *, decided_s: float, is_late: bool = False
+    call: Call, context: Context, read_at: datetime, now: datetime, *, decided_s: float, is_endless: bool = False
 ) -> datetime:
     """Return when a read planned for ``read_at`` is made. Arguments as `next_read`.
 
-    It is later while workers are late or busy, or late in a call (``is_late``), but within ``decided_s`` of the last read
-    unless it was planned later. A read after an event is not.
+    It is later while workers are late or busy, or if the call does not end (``is_endless``), but within ``decided_s`` of the
+    last read unless it was planned later. A read after an event is not.
     """
-    delay_s, reading = decided_s if is_late else _delay_s(context), call.seen.reading
+    delay_s, reading = decided_s if is_endless else _delay_s(context), call.seen.reading
     if not delay_s or reading is None or may_have_ended(call, now) or _is_asked_for(call, reading.read_at):
         return read_at
     return max(read_at, min(read_at + timedelta(seconds=delay_s), reading.read_at + apart(call, decided_s)))

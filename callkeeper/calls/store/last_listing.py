@@ -292,10 +292,10 @@ class Listings:
             self._unreadable("listing", institution_key)
         return progress or ListingProgress(institution_key=institution_key)
 
-    async def are_failing(self, institution_key: str, pushed_at: datetime | None, now: datetime) -> bool:
-        """Tell whether the last look at an institution's queue failed, or none has ended that began after a push.
+    async def may_miss(self, institution_key: str, pushed_at: datetime | None, now: datetime) -> bool:
+        """Tell whether looks at an institution's queue may not show a call that was pushed.
 
-        A look that hangs has not failed yet. After `PATIENCE_S` it has.
+        The last look failed, or none has ended that began after the push: one that hangs fails only after `PATIENCE_S`.
         """
         stored = await self._redis.hget(self.keys.item(institution_member(institution_key)), "rec")
         if self.progress(stored or b"", institution_key).failures > 0:

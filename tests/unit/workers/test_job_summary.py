@@ -63,7 +63,7 @@ def test_description_names_the_latest_calls() -> None:
     assert tally.description().startswith(
         "nothing was due; v-118: assigned, green, 4 checks; v-119: assigned, 119 checks; v-117"
     )
-    assert tally.description().endswith("and 95 more calls")
+    assert tally.description().endswith("and 95 more")
     assert len(str(tally.as_dict()["latest"]).split("v-")) == 101
 
 
